@@ -1,0 +1,1 @@
+"""Plans that other planners would make, as seeds and for comparison."""

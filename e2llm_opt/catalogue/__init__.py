@@ -1,0 +1,1 @@
+"""Known devices, models, weight formats and runtimes, each with its source."""

@@ -1,0 +1,1 @@
+"""The second opinion: a plan recomputed from the design page alone."""

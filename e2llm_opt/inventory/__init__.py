@@ -1,0 +1,1 @@
+"""What the user owns: devices, links and the network they form."""

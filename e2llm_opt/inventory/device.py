@@ -1,0 +1,125 @@
+"""One machine, card or board that can hold layers, in SI units."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from e2llm_opt.errors import InputError
+from e2llm_opt.provenance import Provenance
+
+
+class MemoryKind(StrEnum):
+    """What the device's memory is: decides where an embedding kept in host RAM is counted."""
+
+    DISCRETE = "discrete"
+    """A card with memory of its own; host RAM is somewhere else."""
+    UNIFIED = "unified"
+    """GPU and CPU share one memory (Apple silicon, Jetson, Strix Halo)."""
+    CPU = "cpu"
+    """A CPU-only board or PC."""
+
+
+DEFAULT_BUS_BYTES_PER_S = 8e9
+"""Bandwidth between devices of one host where nothing is given (DESIGN section 5) [bytes/s]."""
+
+_POSITIVE = (
+    "memory_bytes",
+    "memory_bandwidth_bytes_per_s",
+    "fp16_flop_per_s",
+    "prefill_efficiency",
+    "decode_efficiency",
+    "host_bus_bytes_per_s",
+)
+_NOT_NEGATIVE = (
+    "reserved_bytes",
+    "layer_overhead_s",
+    "host_memory_bytes",
+    "host_bandwidth_bytes_per_s",
+    "bus_bytes_per_s",
+    "power_w",
+    "cost_per_hour",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One device of the inventory.
+
+    Parameters
+    ----------
+    name
+        Unique name.
+    memory_bytes, reserved_bytes
+        All memory, and the part that is never planned on [bytes].
+    memory_bandwidth_bytes_per_s, fp16_flop_per_s
+        Peaks [bytes/s, FLOP/s].
+    prefill_efficiency, decode_efficiency
+        Achieved fraction of the compute and of the bandwidth peak.
+    layer_overhead_s
+        Fixed cost a layer and step [s].
+    host
+        Devices of one host talk over its bus and share its network card; default: its own name.
+    host_bus_bytes_per_s
+        This device's bandwidth to the other devices of its host [bytes/s].
+    host_memory_bytes, host_bandwidth_bytes_per_s, bus_bytes_per_s
+        Host RAM for spilled weights, its bandwidth, and the bus to it; 0 where there is none.
+    uuid
+        Identity of the physical card; two devices of one uuid are an error.
+    power_w, cost_per_hour
+        For reports and for the objective ``cost``; None where unknown.
+    type
+        Catalogue entry it was made from, or empty.
+    provenance
+        The worst origin of the numbers above.
+
+    Raises
+    ------
+    InputError
+        When a number is not finite, not positive where it must be, or memory is all reserved.
+    """
+
+    name: str
+    memory_bytes: float
+    memory_bandwidth_bytes_per_s: float
+    fp16_flop_per_s: float
+    reserved_bytes: float = 0.0
+    prefill_efficiency: float = 0.45
+    decode_efficiency: float = 0.70
+    layer_overhead_s: float = 15e-6
+    memory_kind: MemoryKind = MemoryKind.DISCRETE
+    host: str = ""
+    host_bus_bytes_per_s: float = DEFAULT_BUS_BYTES_PER_S
+    host_memory_bytes: float = 0.0
+    host_bandwidth_bytes_per_s: float = 0.0
+    bus_bytes_per_s: float = 0.0
+    uuid: str = ""
+    power_w: float | None = None
+    cost_per_hour: float | None = None
+    type: str = ""
+    provenance: Provenance = Provenance.ASSUMED
+
+    def __post_init__(self) -> None:
+        """Fill in the host and refuse impossible numbers."""
+        if not self.host:
+            object.__setattr__(self, "host", self.name)
+        if not self.name:
+            raise InputError("A device needs a name.")
+        for field in (*_POSITIVE, *_NOT_NEGATIVE):
+            value = getattr(self, field)
+            if value is None:
+                continue
+            least = "positive" if field in _POSITIVE else "zero or more"
+            if not math.isfinite(value) or value < 0 or (field in _POSITIVE and value == 0):
+                raise InputError(
+                    f"Device '{self.name}': {field} must be {least} and finite, got {value}."
+                )
+        if self.usable_bytes <= 0:
+            raise InputError(
+                f"Device '{self.name}': reserved_bytes {self.reserved_bytes:g} leave nothing of "
+                f"memory_bytes {self.memory_bytes:g}."
+            )
+
+    @property
+    def usable_bytes(self) -> float:
+        """Memory that may be planned on [bytes]."""
+        return self.memory_bytes - self.reserved_bytes

@@ -1,0 +1,1 @@
+"""What is served: the model as bytes and FLOPs of each layer."""

@@ -1,0 +1,71 @@
+"""What a model's publisher says of it, under the names of Hugging Face's ``config.json``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PerLayer = float | tuple[float, ...]
+"""One number for every layer, or one number a layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """Architecture of a model, before weights get a format (DESIGN section 4.2).
+
+    Only ``num_hidden_layers``, ``hidden_size`` and ``vocab_size`` are always needed;
+    :func:`e2llm_opt.model.build.build_model` says which of the others it misses.
+
+    Parameters
+    ----------
+    num_experts, num_experts_per_tok, moe_intermediate_size, num_shared_experts
+        Mixture of experts; 0 in a dense model.
+    num_dense_layers
+        Leading layers without experts (DeepSeek's ``first_k_dense_replace``).
+    kv_lora_rank, q_lora_rank, qk_rope_head_dim, qk_nope_head_dim, v_head_dim
+        Multi-head latent attention; 0 elsewhere.
+    sliding_window, layer_types
+        Window [tokens] and which layers have it: ``sliding_attention``, ``full_attention`` or
+        ``linear_attention`` (no growing KV cache); None: no layer is windowed.
+    is_gated
+        The FFN has three matrices (gate, up, down) rather than two.
+    has_attention_bias
+        Whether q, k, v carry biases (small, but part of the file).
+    layer_weight_bytes … layer_flops_per_token
+        Overrides in bytes, bytes a token or FLOP a token; scalar or one value a layer.
+    embedding_bytes, head_bytes
+        Overrides [bytes].
+    allowed_stage_starts
+        Layers at which a stage may start; None: all.
+    """
+
+    name: str
+    num_hidden_layers: int
+    hidden_size: int
+    vocab_size: int
+    num_attention_heads: int = 0
+    num_key_value_heads: int = 0
+    head_dim: int = 0
+    intermediate_size: int = 0
+    tie_word_embeddings: bool = False
+    num_experts: int = 0
+    num_experts_per_tok: int = 0
+    moe_intermediate_size: int = 0
+    num_shared_experts: int = 0
+    num_dense_layers: int = 0
+    kv_lora_rank: int = 0
+    q_lora_rank: int = 0
+    qk_rope_head_dim: int = 0
+    qk_nope_head_dim: int = 0
+    v_head_dim: int = 0
+    sliding_window: int = 0
+    layer_types: tuple[str, ...] | None = None
+    is_gated: bool = True
+    has_attention_bias: bool = False
+    layer_weight_bytes: PerLayer | None = None
+    layer_active_weight_bytes: PerLayer | None = None
+    layer_spillable_bytes: PerLayer | None = None
+    kv_bytes_per_token: PerLayer | None = None
+    layer_flops_per_token: PerLayer | None = None
+    embedding_bytes: float | None = None
+    head_bytes: float | None = None
+    allowed_stage_starts: tuple[int, ...] | None = None

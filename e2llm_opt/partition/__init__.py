@@ -1,0 +1,1 @@
+"""The inner problem: cut the layers over one set of devices."""

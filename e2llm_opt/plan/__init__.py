@@ -1,0 +1,1 @@
+"""The answer: a plan, or the reason why there is none."""

@@ -1,0 +1,213 @@
+"""The plan: which device holds which layers in which replica, and what is predicted of it.
+
+Fields are named and nested as in the JSON file (DESIGN section 4.3): seconds, bytes, tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+PLAN_SCHEMA = "e2llm-opt/plan/v1"
+
+
+class Proof(StrEnum):
+    """How far the bound is to be trusted."""
+
+    OPTIMAL = "optimal"
+    BOUNDED = "bounded"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Bytes on one stage's device; ``capacity`` is what may be planned on, ``host`` host RAM."""
+
+    weights: int
+    kv_cache: int
+    overhead: int
+    free: int
+    capacity: int
+    host: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextHop:
+    """The way to the next stage (from the last one: back to the first)."""
+
+    device: str
+    link: str
+    prefill_time_s: float
+    decode_time_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One device's contiguous layers ``[start, stop)``; times without the hop."""
+
+    device: str
+    layers: tuple[int, int]
+    embedding: bool
+    head: bool
+    memory_bytes: StageMemory
+    prefill_time_s: float
+    decode_time_s: float
+    next_hop: NextHop | None = None
+    spilled_layers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillFigures:
+    """One mean prompt through a replica."""
+
+    tokens_per_s: float
+    latency_s: float
+    bottleneck_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeFigures:
+    """Decoding with all slots busy; ``bottleneck_s`` is the slowest stage's micro-batch."""
+
+    tokens_per_s: float
+    tpot_s: float
+    bottleneck_s: float
+    tokens_per_s_per_stream: float
+    micro_batches: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One whole copy of the model, cut over its stages in pipeline order."""
+
+    id: str
+    role: str
+    slots: int
+    arrival_rate_per_s: float
+    service_rate_per_s: float
+    utilisation: float
+    stages: tuple[Stage, ...]
+    prefill: PrefillFigures
+    decode: DecodeFigures
+    max_context_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Requests that are prefilled in one replica and decoded in another."""
+
+    prefill: str
+    decode: str
+    rate_per_s: float
+    kv_transfer_s: float
+    kv_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusedDevice:
+    """A device without layers, and why."""
+
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """What the plan is expected to do; waiting, TTFT and latency are None above capacity."""
+
+    capacity_per_s: float
+    stable: bool
+    waiting_time_s: float | None
+    ttft_s: float | None
+    tpot_s: float
+    latency_s: float | None
+    prefill_share_of_work: float
+    power_w: float | None
+    cost_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The best capacity that any plan could have, and how far this one is from it."""
+
+    capacity_per_s: float | None = None
+    gap: float | None = None
+    proof: Proof = Proof.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A plan that lost, and why; the KV fields belong to disaggregated ones."""
+
+    name: str
+    capacity_per_s: float
+    waiting_time_s: float | None
+    ttft_s: float | None
+    tpot_s: float
+    why_not: str
+    kv_bytes: int | None = None
+    kv_transfer_s: float | None = None
+    break_even_bandwidth_mbit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanProblem:
+    """What was asked: enough to tell whether a plan belongs to an inventory."""
+
+    inventory_sha256: str
+    model: Mapping[str, Any]
+    workload: Mapping[str, Any]
+    runtime: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunProvenance:
+    """Who made the plan and when; the only part that differs between equal runs."""
+
+    e2llm_opt: str
+    created: str
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A whole answer; see :mod:`e2llm_opt.plan.json_file` for reading and writing it."""
+
+    problem: PlanProblem
+    replicas: tuple[Replica, ...]
+    routes: tuple[Route, ...]
+    unused_devices: tuple[UnusedDevice, ...]
+    predicted: Predicted
+    bound: Bound
+    alternatives: tuple[Alternative, ...]
+    warnings: tuple[str, ...]
+    provenance: RunProvenance
+    schema: str = field(default=PLAN_SCHEMA)
+
+    def to_json(self) -> str:
+        """Return the plan as JSON text, fields in a fixed order."""
+        from e2llm_opt.plan.json_file import dump_json  # noqa: PLC0415 - json_file imports this module
+
+        return dump_json(self)
+
+    def summary(self) -> str:
+        """Return the plan in a few plain lines."""
+        lines = [_replica_line(replica) for replica in self.replicas]
+        figures = self.predicted
+        wait = (
+            "no steady state"
+            if figures.waiting_time_s is None
+            else f"{figures.waiting_time_s:.3g} s"
+        )
+        lines.append(f"capacity {figures.capacity_per_s:.3g} requests/s, mean waiting time {wait}")
+        return "\n".join(lines)
+
+
+def _replica_line(replica: Replica) -> str:
+    cut = ", ".join(
+        f"{stage.device} [{stage.layers[0]}, {stage.layers[1]})" for stage in replica.stages
+    )
+    return f"{replica.id} {replica.role:<7} {cut}"

@@ -1,0 +1,145 @@
+"""The whole question: inventory, model, runtime, workload, objective and constraints, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal
+
+from e2llm_opt.errors import InputError
+from e2llm_opt.model.build import build_model
+
+if TYPE_CHECKING:
+    import os
+
+    from e2llm_opt.inventory.device import Device
+    from e2llm_opt.inventory.inventory import Inventory
+    from e2llm_opt.model.facts import ModelFacts
+    from e2llm_opt.model.model import Model
+    from e2llm_opt.runtime import Runtime
+    from e2llm_opt.workload.workload import Workload
+
+
+class Objective(StrEnum):
+    """What makes one plan better than another (DESIGN section 5)."""
+
+    WAITING_TIME = "waiting_time"
+    LATENCY = "latency"
+    THROUGHPUT = "throughput"
+
+
+class Role(StrEnum):
+    """What a replica does."""
+
+    PREFILL = "PREFILL"
+    DECODE = "DECODE"
+    MIXED = "MIXED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraints:
+    """What every plan must obey.
+
+    Parameters
+    ----------
+    replicas
+        Exactly so many; None: the planner chooses.
+    use_all_devices
+        No device may stay without layers (excluded ones do).
+    roles
+        ``auto``, ``disaggregated`` (PREFILL and DECODE only) or ``mixed`` (MIXED only).
+    exclude
+        Names of devices that are not to be used.
+    """
+
+    replicas: int | None = None
+    use_all_devices: bool = False
+    roles: Literal["auto", "disaggregated", "mixed"] = "auto"
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One placement problem; everything the planner knows.
+
+    Parameters
+    ----------
+    inventory, facts, runtime, workload
+        The machines, the model's architecture, the engine, and the requests.
+    weights, kv_cache
+        Formats of the weights and of the KV cache (``q4_k_m``, ``f16`` …).
+    objective, constraints
+        What is wanted and what is not allowed.
+
+    Attributes
+    ----------
+    model
+        Bytes and FLOPs a layer, built from the facts, the formats and the runtime's KV layout.
+
+    Raises
+    ------
+    InputError
+        When parts contradict each other, or the model's facts do not suffice.
+    """
+
+    inventory: Inventory
+    facts: ModelFacts
+    runtime: Runtime
+    workload: Workload
+    weights: str = "f16"
+    kv_cache: str = "f16"
+    objective: Objective = Objective.WAITING_TIME
+    constraints: Constraints = field(default_factory=Constraints)
+    model: Model = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Build the model and check the parts against each other."""
+        model = build_model(
+            self.facts,
+            weights=self.weights,
+            kv_cache=self.kv_cache,
+            kv_layout=self.runtime.kv_layout,
+        )
+        object.__setattr__(self, "model", model)
+        names = {device.name for device in self.inventory.devices}
+        unknown = [name for name in self.constraints.exclude if name not in names]
+        if unknown:
+            raise InputError(f"constraints.exclude: no device is called {', '.join(unknown)}.")
+        if not names - set(self.constraints.exclude):
+            raise InputError("constraints.exclude: every device is excluded.")
+        if self.constraints.roles == "disaggregated" and not self.runtime.has_disaggregation:
+            raise InputError(
+                f"constraints.roles: {self.runtime.name} cannot move a KV cache from one replica "
+                "to another, so roles cannot be disaggregated; use roles: mixed or another runtime."
+            )
+        if self.workload.slots is not None and self.workload.slots > self.runtime.max_slots:
+            raise InputError(
+                f"workload.slots: {self.runtime.name} decodes at most {self.runtime.max_slots} "
+                f"requests at once, got {self.workload.slots}."
+            )
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], **overrides: Any) -> Problem:  # noqa: ANN401 - file values
+        """Read a problem from an inventory file.
+
+        Parameters
+        ----------
+        path
+            The YAML file.
+        **overrides
+            Top-level keys that win over the file, as they would stand in it
+            (``model="llama-3.1-8b"``, ``workload={"rate_per_s": 2}``); mappings are merged.
+
+        Raises
+        ------
+        InputError
+            With every fault of the file at once.
+        """
+        from e2llm_opt.loading.load import load_problem  # noqa: PLC0415 - the one upward call
+
+        return load_problem(path, overrides)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The inventory's devices: row d of every cost table is ``devices[d]``."""
+        return self.inventory.devices

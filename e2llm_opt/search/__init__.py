@@ -1,0 +1,1 @@
+"""The outer problem: who is clustered with whom, in which role."""

@@ -1,0 +1,1 @@
+"""What is asked: request rate, lengths and service levels."""

@@ -1,0 +1,127 @@
+"""What is asked: how many requests a second, how long, and how fast they must be served."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from e2llm_opt.errors import InputError
+
+DEFAULT_CV = 0.5
+"""Coefficient of variation of lengths where only a mean is given (DESIGN section 4.1)."""
+_Z95 = 1.6448536269514722
+_CONTEXT_MARGIN = 1.25
+_CONTEXT_STEP = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """Distribution of prompt or output lengths: lognormal, or constant when ``cv`` is 0.
+
+    Parameters
+    ----------
+    mean
+        [tokens]
+    cv
+        Coefficient of variation.
+    """
+
+    mean: float
+    cv: float = DEFAULT_CV
+
+    def __post_init__(self) -> None:
+        """Refuse impossible numbers."""
+        if not math.isfinite(self.mean) or self.mean <= 0:
+            raise InputError(f"A mean length must be positive and finite, got {self.mean}.")
+        if not math.isfinite(self.cv) or self.cv < 0:
+            raise InputError(f"A cv must be zero or more and finite, got {self.cv}.")
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the logarithm."""
+        return math.sqrt(math.log1p(self.cv**2))
+
+    def quantile(self, z: float) -> float:
+        """Return the length at standard normal score *z* [tokens]."""
+        return self.mean * math.exp(self.sigma * z - self.sigma**2 / 2)
+
+    @property
+    def p95(self) -> float:
+        """95th percentile [tokens]."""
+        return self.quantile(_Z95)
+
+    @staticmethod
+    def from_p95(mean: float, p95: float) -> Lengths:
+        """Return the lognormal with this mean and 95th percentile.
+
+        Raises
+        ------
+        InputError
+            When no lognormal has both (p95 must lie within 1 … 3.87 times the mean).
+        """
+        # ln(p95/mean) = z·sigma - sigma²/2 has its smaller root where lengths vary least.
+        ratio = math.log(p95 / mean) if p95 > 0 and mean > 0 else -1.0
+        if ratio < 0 or _Z95**2 - 2 * ratio < 0:
+            raise InputError(
+                f"No lognormal has mean {mean:g} and p95 {p95:g}: p95 must be between "
+                f"{mean:g} and {mean * math.exp(_Z95**2 / 2):.6g}."
+            )
+        sigma = _Z95 - math.sqrt(_Z95**2 - 2 * ratio)
+        return Lengths(mean=mean, cv=math.sqrt(math.expm1(sigma**2)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """The stream of requests and its service levels.
+
+    Parameters
+    ----------
+    rate_per_s
+        Arrival rate [requests/s]; 0 where none is given: waits vanish and latency decides.
+    prompt, output
+        Length distributions [tokens].
+    context_tokens
+        Longest request that a slot must hold [tokens]; default 1.25 (p95 prompt + p95 output),
+        up to a multiple of 256.
+    slots
+        Exactly so many a replica that decodes; None: the planner chooses.
+    min_tokens_per_s
+        Every stream is at least this fast; 0: no floor.
+    slo_ttft_s, slo_tpot_s
+        Service levels [s]; None: none.
+    """
+
+    prompt: Lengths
+    output: Lengths
+    rate_per_s: float = 0.0
+    context_tokens: int = field(default=0)
+    slots: int | None = None
+    min_tokens_per_s: float = 0.0
+    slo_ttft_s: float | None = None
+    slo_tpot_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Fill in the context and refuse impossible numbers."""
+        if self.context_tokens == 0:
+            longest = _CONTEXT_MARGIN * (self.prompt.p95 + self.output.p95)
+            steps = math.ceil(longest / _CONTEXT_STEP)
+            object.__setattr__(self, "context_tokens", steps * _CONTEXT_STEP)
+        for name in ("rate_per_s", "min_tokens_per_s"):
+            value = getattr(self, name)
+            if not math.isfinite(value) or value < 0:
+                raise InputError(f"{name} must be zero or more and finite, got {value}.")
+        for name in ("context_tokens", "slots", "slo_ttft_s", "slo_tpot_s"):
+            value = getattr(self, name)
+            if value is not None and (not math.isfinite(value) or value <= 0):
+                raise InputError(f"{name} must be positive and finite, got {value}.")
+
+    @property
+    def mean_context_tokens(self) -> float:
+        """Context of a request half-way through its answer [tokens]."""
+        return self.prompt.mean + self.output.mean / 2
+
+    @property
+    def slowest_tpot_s(self) -> float:
+        """Hard limit on the time per output token, from the floor and the SLO [s]."""
+        floor = 1 / self.min_tokens_per_s if self.min_tokens_per_s > 0 else math.inf
+        return min(floor, self.slo_tpot_s if self.slo_tpot_s is not None else math.inf)
