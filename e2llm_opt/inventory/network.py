@@ -1,0 +1,279 @@
+"""The network between hosts: usable paths, their speed, and the links and cards they cross."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import networkx as nx
+
+    from e2llm_opt.inventory.inventory import Inventory
+    from e2llm_opt.inventory.link import Link
+
+BUS_LATENCY_S = 20e-6
+"""One way between two devices of one host (DESIGN section 5) [s]."""
+
+Resource = tuple[str, str, str]
+"""What transfers share: ``("link", index, direction)`` or ``("card", host/interface, in|out)``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """One way from a host to another.
+
+    Parameters
+    ----------
+    latency_s
+        Sum over its links, one way [s].
+    bandwidth_bytes_per_s
+        Of its slowest link [bytes/s].
+    name
+        Switches it crosses and the interface it leaves by: ``lan/eth0``, ``thunderbolt``.
+    resources
+        Links and network cards it loads.
+    """
+
+    latency_s: float
+    bandwidth_bytes_per_s: float
+    name: str
+    resources: tuple[Resource, ...]
+
+    def time(self, num_bytes: float) -> float:
+        """Seconds until *num_bytes* have arrived, without the engine's fixed cost."""
+        return self.latency_s + num_bytes / self.bandwidth_bytes_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arc:
+    """A link in one direction."""
+
+    source: str
+    target: str
+    latency_s: float
+    bandwidth_bytes_per_s: float
+    interface: str
+    resource: Resource
+
+
+class Network:
+    """All paths between hosts, none of which is worse than another in both latency and bandwidth.
+
+    Hosts do not forward: a path runs over a direct link, or through switches only.
+
+    Parameters
+    ----------
+    inventory
+        Devices and links.
+
+    Attributes
+    ----------
+    capacity
+        Bytes per second of every link direction and network card [bytes/s]. A card is all links
+        of one host with one interface name; it is as fast as its fastest link.
+    """
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._hosts = set(inventory.hosts)
+        self._direct: dict[tuple[str, str], list[Path]] = {}
+        self._leaving: dict[str, list[_Arc]] = {}
+        self._entering: dict[str, list[_Arc]] = {}
+        self._between: list[_Arc] = []
+        self._known: dict[tuple[str, str], tuple[Path, ...]] = {}
+        self.capacity: dict[Resource, float] = {}
+        for index, link in enumerate(inventory.links):
+            for arc in _arcs(index, link, inventory):
+                self._sort_in(arc)
+        self._trunks = dict(_trunks(self._between, self._switches()))
+
+    def paths(self, source: str, target: str) -> tuple[Path, ...]:
+        """Return the paths from host to host, the widest first; empty when there is none."""
+        key = (source, target)
+        if key not in self._known:
+            self._known[key] = pareto(self._all_paths(source, target))
+        return self._known[key]
+
+    def _all_paths(self, source: str, target: str) -> Iterator[Path]:
+        yield from self._direct.get((source, target), ())
+        for first in self._leaving.get(source, ()):
+            for last in self._entering.get(target, ()):
+                for trunk in self._trunks.get((first.target, last.source), ()):
+                    yield self._join(first, trunk, last)
+
+    def _join(self, first: _Arc, trunk: Path, last: _Arc) -> Path:
+        name = f"{trunk.name}/{first.interface}" if first.interface else trunk.name
+        return Path(
+            latency_s=first.latency_s + trunk.latency_s + last.latency_s,
+            bandwidth_bytes_per_s=min(
+                first.bandwidth_bytes_per_s,
+                trunk.bandwidth_bytes_per_s,
+                last.bandwidth_bytes_per_s,
+            ),
+            name=name,
+            resources=(
+                _card(first.source, first.interface, "out"),
+                first.resource,
+                *trunk.resources,
+                last.resource,
+                _card(last.target, last.interface, "in"),
+            ),
+        )
+
+    def _sort_in(self, arc: _Arc) -> None:
+        self._raise(arc.resource, arc.bandwidth_bytes_per_s)
+        leaves, enters = arc.source in self._hosts, arc.target in self._hosts
+        if leaves:
+            self._raise(_card(arc.source, arc.interface, "out"), arc.bandwidth_bytes_per_s)
+        if enters:
+            self._raise(_card(arc.target, arc.interface, "in"), arc.bandwidth_bytes_per_s)
+        if leaves and enters:
+            path = Path(
+                latency_s=arc.latency_s,
+                bandwidth_bytes_per_s=arc.bandwidth_bytes_per_s,
+                name=arc.interface or "direct",
+                resources=(
+                    _card(arc.source, arc.interface, "out"),
+                    arc.resource,
+                    _card(arc.target, arc.interface, "in"),
+                ),
+            )
+            self._direct.setdefault((arc.source, arc.target), []).append(path)
+        elif leaves:
+            self._leaving.setdefault(arc.source, []).append(arc)
+        elif enters:
+            self._entering.setdefault(arc.target, []).append(arc)
+        else:
+            self._between.append(arc)
+
+    def _raise(self, resource: Resource, bandwidth: float) -> None:
+        self.capacity[resource] = max(self.capacity.get(resource, 0.0), bandwidth)
+
+    def _switches(self) -> list[str]:
+        ends = [arc.source for arc in self._between] + [arc.target for arc in self._between]
+        ends += [arc.target for arcs in self._leaving.values() for arc in arcs]
+        return sorted(set(ends))
+
+
+def graph(inventory: Inventory) -> nx.MultiDiGraph[str]:
+    """Return devices, hosts, switches and links as a networkx graph.
+
+    Node attribute ``kind`` is ``device``, ``host`` or ``switch``; edges carry ``latency_s``,
+    ``bandwidth_bytes_per_s`` and ``interface``. A device that is its own host is one node.
+    """
+    import networkx as nx  # noqa: PLC0415 - costs 0.1 s
+
+    result: nx.MultiDiGraph[str] = nx.MultiDiGraph()
+    for device in inventory.devices:
+        result.add_node(device.host, kind="host")
+    for device in inventory.devices:
+        result.add_node(device.name, kind="device")
+        if device.host != device.name:
+            bus = {"latency_s": BUS_LATENCY_S, "interface": "bus"}
+            speed = device.host_bus_bytes_per_s
+            result.add_edge(device.name, device.host, bandwidth_bytes_per_s=speed, **bus)
+            result.add_edge(device.host, device.name, bandwidth_bytes_per_s=speed, **bus)
+    for index, link in enumerate(inventory.links):
+        for arc in _arcs(index, link, inventory):
+            for end in (arc.source, arc.target):
+                if end not in result:
+                    result.add_node(end, kind="switch")
+            result.add_edge(
+                arc.source,
+                arc.target,
+                latency_s=arc.latency_s,
+                bandwidth_bytes_per_s=arc.bandwidth_bytes_per_s,
+                interface=arc.interface,
+            )
+    return result
+
+
+def private_links(inventory: Inventory) -> dict[tuple[str, str], list[Path]]:
+    """Return the links between two devices of one host (NVLink …), by device names."""
+    hosts = {device.name: device.host for device in inventory.devices}
+    result: dict[tuple[str, str], list[Path]] = {}
+    for index, link in enumerate(inventory.links):
+        first, second = link.ends
+        if first not in hosts or hosts[first] != hosts.get(second):
+            continue
+        for source, target, bandwidth, resource in _directions(index, link):
+            path = Path(
+                latency_s=link.latency_s,
+                bandwidth_bytes_per_s=bandwidth,
+                name=link.interface or "direct",
+                resources=(resource,),
+            )
+            result.setdefault((source, target), []).append(path)
+    return result
+
+
+def pareto(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Keep the paths that no other beats in both latency and bandwidth, widest first."""
+    kept: list[Path] = []
+    for path in sorted(paths, key=lambda p: (-p.bandwidth_bytes_per_s, p.latency_s, p.name)):
+        if not kept or path.latency_s < kept[-1].latency_s:
+            kept.append(path)
+    return tuple(kept)
+
+
+def _arcs(index: int, link: Link, inventory: Inventory) -> Iterator[_Arc]:
+    """Both directions of a link between hosts or switches; nothing for a private link."""
+    for first, second, bandwidth, resource in _directions(index, link):
+        source, target = inventory.endpoint(first), inventory.endpoint(second)
+        if source != target:
+            yield _Arc(
+                source=source,
+                target=target,
+                latency_s=link.latency_s,
+                bandwidth_bytes_per_s=bandwidth,
+                interface=link.interface,
+                resource=resource,
+            )
+
+
+def _directions(index: int, link: Link) -> Iterator[tuple[str, str, float, Resource]]:
+    first, second = link.ends
+    back = "both" if link.is_half_duplex else "backward"
+    forth = "both" if link.is_half_duplex else "forward"
+    yield first, second, link.forward_bytes_per_s, ("link", str(index), forth)
+    yield second, first, link.backward_bytes_per_s, ("link", str(index), back)
+
+
+def _card(host: str, interface: str, direction: str) -> Resource:
+    return ("card", f"{host}/{interface}", direction)
+
+
+def _trunks(arcs: list[_Arc], switches: list[str]) -> Iterator[tuple[tuple[str, str], list[Path]]]:
+    """Paths from switch to switch: the quickest one at each bandwidth that a link has."""
+    for switch in switches:
+        here = Path(latency_s=0.0, bandwidth_bytes_per_s=float("inf"), name=switch, resources=())
+        yield (switch, switch), [here]
+    if not arcs:
+        return
+    import networkx as nx  # noqa: PLC0415 - costs 0.1 s, and most inventories have one switch
+
+    found: dict[tuple[str, str], list[Path]] = {}
+    for width in sorted({arc.bandwidth_bytes_per_s for arc in arcs}, reverse=True):
+        wide: nx.DiGraph[str] = nx.DiGraph()
+        for arc in arcs:
+            known = wide.get_edge_data(arc.source, arc.target, {"latency_s": float("inf")})
+            if arc.bandwidth_bytes_per_s >= width and arc.latency_s < known["latency_s"]:
+                wide.add_edge(arc.source, arc.target, latency_s=arc.latency_s, arc=arc)
+        for source, ways in nx.all_pairs_dijkstra_path(wide, weight="latency_s"):
+            for target, nodes in ways.items():
+                if source != target:
+                    found.setdefault((source, target), []).append(_trunk(wide, nodes))
+    for pair, paths in found.items():
+        yield pair, list(pareto(paths))
+
+
+def _trunk(wide: nx.DiGraph[str], nodes: list[str]) -> Path:
+    arcs: list[_Arc] = [wide.edges[pair]["arc"] for pair in zip(nodes, nodes[1:], strict=False)]
+    return Path(
+        latency_s=sum(arc.latency_s for arc in arcs),
+        bandwidth_bytes_per_s=min(arc.bandwidth_bytes_per_s for arc in arcs),
+        name="+".join(nodes),
+        resources=tuple(arc.resource for arc in arcs),
+    )
