@@ -5,7 +5,7 @@ Fields are named and nested as in the JSON file (DESIGN section 4.3): seconds, b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping  # noqa: TC003 - pydantic resolves the annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
