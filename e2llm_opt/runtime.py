@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal, cast
+
+from e2llm_opt.catalogue.catalogue import runtime_row
+from e2llm_opt.units import GIB, MS
 
 
 class MixedPause(StrEnum):
@@ -71,3 +74,56 @@ class Runtime:
     has_disaggregation: bool
     logits_buffer: bool = False
     sends_logits: bool = False
+
+
+def runtime(name: str, **overrides: Any) -> Runtime:  # noqa: ANN401 - one type a field
+    """Return the engine called *name* with its defaults from the catalogue.
+
+    Parameters
+    ----------
+    name
+        ``generic``, ``llama.cpp``, ``vllm`` …, whatever the case and punctuation.
+    **overrides
+        Fields of :class:`Runtime` that differ. Two drag others along unless those are given too:
+        the hop inside a host costs no more than *hop_overhead_s*, and *mixed_pause* follows
+        *is_pipelined* (an engine that overlaps pauses decode for the occupancy only).
+
+    Raises
+    ------
+    UnknownNameError
+        When there is no such engine.
+    """
+    if "hop_overhead_s" in overrides:
+        bus_default_s = runtime_row(name).bus_hop_overhead_ms * MS
+        overrides.setdefault("bus_hop_overhead_s", min(bus_default_s, overrides["hop_overhead_s"]))
+    if "is_pipelined" in overrides:
+        overlaps = overrides["is_pipelined"]
+        overrides.setdefault(
+            "mixed_pause", MixedPause.OCCUPANCY if overlaps else MixedPause.LATENCY
+        )
+    if "mixed_pause" in overrides:
+        overrides["mixed_pause"] = MixedPause(overrides["mixed_pause"])
+    return replace(_catalogue_runtime(name), **overrides)
+
+
+def _catalogue_runtime(name: str) -> Runtime:
+    row = runtime_row(name)
+    return Runtime(
+        name=row.key,
+        overhead_bytes=row.overhead_gib * GIB,
+        hop_overhead_s=row.hop_overhead_ms * MS,
+        bus_hop_overhead_s=row.bus_hop_overhead_ms * MS,
+        is_pipelined=row.pipelined,
+        max_slots=row.max_slots,
+        prefill_chunk_tokens=row.prefill_chunk_tokens,
+        activation_bytes=row.activation_bytes,
+        topology=cast("Literal['ring', 'star']", row.topology),
+        mixed_pause=MixedPause(row.mixed_pause),
+        layerwise_kv=row.layerwise_kv,
+        head=cast("Literal['first', 'last']", row.head),
+        embedding=cast("Literal['first', 'host']", row.embedding),
+        kv_layout=cast("Literal['expanded', 'latent']", row.kv_layout),
+        has_disaggregation=row.disaggregation,
+        logits_buffer=row.logits_buffer,
+        sends_logits=row.sends_logits,
+    )

@@ -3,9 +3,12 @@
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+from e2llm_opt.catalogue.catalogue import device_entry
 from e2llm_opt.errors import InputError
 from e2llm_opt.provenance import Provenance
+from e2llm_opt.units import GB_PER_S, GIB, TFLOP_PER_S, US
 
 
 class MemoryKind(StrEnum):
@@ -123,3 +126,53 @@ class Device:
     def usable_bytes(self) -> float:
         """Memory that may be planned on [bytes]."""
         return self.memory_bytes - self.reserved_bytes
+
+
+def device_of_type(
+    type: str,  # noqa: A002 - the inventory's own word
+    *,
+    name: str,
+    **overrides: Any,  # noqa: ANN401 - one type a field
+) -> Device:
+    """Return a device made from the catalogue entry called *type*.
+
+    Parameters
+    ----------
+    type
+        Name in the catalogue, whatever its case, vendor prefix and punctuation.
+    name
+        Name in the inventory.
+    **overrides
+        Fields of :class:`Device` that differ. The reserve of a unified memory is a share of it,
+        and follows *memory_bytes* unless *reserved_bytes* is given too.
+
+    Raises
+    ------
+    UnknownNameError
+        When the catalogue has no such type.
+    InputError
+        When a number is impossible.
+
+    Examples
+    --------
+    >>> device_of_type("RTX 3060 12GB", name="tower").memory_bandwidth_bytes_per_s
+    360000000000.0
+    """
+    entry = device_entry(type)
+    fields: dict[str, Any] = {
+        "memory_bytes": entry.memory_gib * GIB,
+        "reserved_bytes": entry.reserved_gib * GIB,
+        "memory_bandwidth_bytes_per_s": entry.memory_bandwidth_gb_s * GB_PER_S,
+        "fp16_flop_per_s": entry.fp16_tflops * TFLOP_PER_S,
+        "prefill_efficiency": entry.prefill_efficiency,
+        "decode_efficiency": entry.decode_efficiency,
+        "layer_overhead_s": entry.layer_overhead_us * US,
+        "memory_kind": MemoryKind(entry.memory_kind),
+        "power_w": entry.power_w,
+        "type": entry.key,
+        "provenance": Provenance.CATALOGUE,
+    }
+    if "memory_bytes" in overrides and entry.memory_kind == MemoryKind.UNIFIED:
+        share = entry.reserved_gib / entry.memory_gib
+        fields["reserved_bytes"] = share * overrides["memory_bytes"]
+    return Device(name=name, **(fields | overrides))
