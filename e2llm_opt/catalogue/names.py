@@ -11,8 +11,10 @@ from e2llm_opt.errors import Fault, InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-VENDORS = ("nvidia", "geforce", "tesla", "amd", "radeon", "instinct", "intel", "arc", "apple")
-VENDORS += ("qualcomm", "meta", "openai", "google", "microsoft", "the")
+VENDORS = (
+    *("nvidia", "geforce", "tesla", "amd", "radeon", "instinct", "intel", "arc", "apple"),
+    *("qualcomm", "meta", "openai", "google", "microsoft", "the"),
+)
 """Leading words that say who made a thing, and not which one it is."""
 SUFFIXES = ("instruct", "chat", "it", "base", "hf", "gguf", "v0.1")
 """Endings of model names that do not change the architecture."""

@@ -26,6 +26,12 @@ class ModelFacts:
     sliding_window, layer_types
         Window [tokens] and which layers have it: ``sliding_attention``, ``full_attention`` or
         ``linear_attention`` (no growing KV cache); None: no layer is windowed.
+    moe_layer_step
+        Of the layers after the dense ones every so-manieth has experts (Llama 4 Maverick: 2).
+    linear_num_key_heads … linear_value_head_dim
+        Shape of ``linear_attention`` layers; 0: as large as the full attention.
+    has_attention_gate
+        The query projection is twice as wide, for an output gate (Qwen3-Next).
     is_gated
         The FFN has three matrices (gate, up, down) rather than two.
     has_attention_bias
@@ -52,6 +58,7 @@ class ModelFacts:
     moe_intermediate_size: int = 0
     num_shared_experts: int = 0
     num_dense_layers: int = 0
+    moe_layer_step: int = 1
     kv_lora_rank: int = 0
     q_lora_rank: int = 0
     qk_rope_head_dim: int = 0
@@ -59,8 +66,13 @@ class ModelFacts:
     v_head_dim: int = 0
     sliding_window: int = 0
     layer_types: tuple[str, ...] | None = None
+    linear_num_key_heads: int = 0
+    linear_num_value_heads: int = 0
+    linear_key_head_dim: int = 0
+    linear_value_head_dim: int = 0
     is_gated: bool = True
     has_attention_bias: bool = False
+    has_attention_gate: bool = False
     layer_weight_bytes: PerLayer | None = None
     layer_active_weight_bytes: PerLayer | None = None
     layer_spillable_bytes: PerLayer | None = None
