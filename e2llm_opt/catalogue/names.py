@@ -106,7 +106,7 @@ def find(kind: str, name: str, index: Mapping[str, str]) -> str:
 def nearest_keys(name: str, index: Mapping[str, str]) -> tuple[str, ...]:
     """Return up to three keys whose names are most like *name*, best first."""
     wanted = plain(without_suffixes(name))
-    close = difflib.get_close_matches(wanted, index, n=2 * NUM_NEAREST, cutoff=0.6)
+    close = difflib.get_close_matches(wanted, index, n=2 * NUM_NEAREST, cutoff=0.4)
     return tuple(dict.fromkeys(index[match] for match in close))[:NUM_NEAREST]
 
 

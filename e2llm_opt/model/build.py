@@ -60,7 +60,10 @@ def build_model(
     if faults:
         raise InputError(faults)
     form = weight_format(weights)
-    layers = [_layer(facts, layer, form) for layer in range(facts.num_hidden_layers)]
+    is_shaped = has_weight_shape(facts)
+    layers = [
+        _layer(facts, layer, form, is_shaped=is_shaped) for layer in range(facts.num_hidden_layers)
+    ]
     embedding_bytes, head_bytes = _tables(facts, form)
     return Model(
         name=facts.name,
@@ -111,10 +114,10 @@ def _format_faults(known: Callable[[str], object], name: str, path: str) -> tupl
     return ()
 
 
-def _layer(facts: ModelFacts, layer: int, form: WeightFormat) -> _Layer:
+def _layer(facts: ModelFacts, layer: int, form: WeightFormat, *, is_shaped: bool) -> _Layer:
     num_layers = facts.num_hidden_layers
     weight = _override(facts.layer_weight_bytes, layer, num_layers)
-    if has_weight_shape(facts):
+    if is_shaped:
         built = _shaped_layer(facts, layer, form)
         if weight is not None:
             built = _scaled(built, weight / built.weight_bytes)
@@ -132,7 +135,7 @@ def _layer(facts: ModelFacts, layer: int, form: WeightFormat) -> _Layer:
         total = built.weight_bytes
         fraction = min(1.0, active / total)
         built = replace(built, dense_bytes=0.0, routed_bytes=total, routed_fraction=fraction)
-    if not has_weight_shape(facts):
+    if not is_shaped:
         built = replace(built, flops_per_token=2.0 * built.active_bytes / form.ffn)
     return _rounded(built, facts, layer)
 
