@@ -1,3 +1,117 @@
-"""Placement of large language models on unequal machines."""
+"""Placement of large language models on unequal machines: replicas, roles, layers and routes.
+
+    inventory.yaml ─► Inventory ─┐
+    config.json    ─► Model ─────┼─► Problem ─► cost tables ─► partition (kernels) ─┐
+    workload       ─► Workload ──┘                   ▲   search (genetic, exact) ◄──┘
+                                                     └── Plan ─► check · report
+
+The public names below are loaded on first use, so that ``import e2llm_opt`` is instant.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from e2llm_opt.check.check import check as check
+    from e2llm_opt.check.verdict import Report as Report
+    from e2llm_opt.check.verdict import Violation as Violation
+    from e2llm_opt.errors import E2LLMError as E2LLMError
+    from e2llm_opt.errors import Fault as Fault
+    from e2llm_opt.errors import InputError as InputError
+    from e2llm_opt.inventory.device import Device as Device
+    from e2llm_opt.inventory.device import MemoryKind as MemoryKind
+    from e2llm_opt.inventory.device import device_of_type as device_of_type
+    from e2llm_opt.inventory.inventory import Inventory as Inventory
+    from e2llm_opt.inventory.link import Link as Link
+    from e2llm_opt.model.facts import ModelFacts as ModelFacts
+    from e2llm_opt.model.model import Model as Model
+    from e2llm_opt.partition.partition import Partition as Partition
+    from e2llm_opt.partition.partition import partition as partition
+    from e2llm_opt.plan.infeasible import Infeasible as Infeasible
+    from e2llm_opt.plan.json_file import load_plan as load_plan
+    from e2llm_opt.plan.plan import Plan as Plan
+    from e2llm_opt.problem import Constraints as Constraints
+    from e2llm_opt.problem import Objective as Objective
+    from e2llm_opt.problem import Problem as Problem
+    from e2llm_opt.problem import Role as Role
+    from e2llm_opt.provenance import Provenance as Provenance
+    from e2llm_opt.runtime import Runtime as Runtime
+    from e2llm_opt.runtime import runtime as runtime
+    from e2llm_opt.search.progress import Progress as Progress
+    from e2llm_opt.search.stop import Stop as Stop
+    from e2llm_opt.solve import plan as plan
+    from e2llm_opt.workload.workload import Lengths as Lengths
+    from e2llm_opt.workload.workload import Workload as Workload
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "Constraints": "problem",
+    "Device": "inventory.device",
+    "E2LLMError": "errors",
+    "Fault": "errors",
+    "Infeasible": "plan.infeasible",
+    "InputError": "errors",
+    "Inventory": "inventory.inventory",
+    "Lengths": "workload.workload",
+    "Link": "inventory.link",
+    "MemoryKind": "inventory.device",
+    "Model": "model.model",
+    "ModelFacts": "model.facts",
+    "Objective": "problem",
+    "Partition": "partition.partition",
+    "Plan": "plan.plan",
+    "Problem": "problem",
+    "Progress": "search.progress",
+    "Provenance": "provenance",
+    "Report": "check.verdict",
+    "Role": "problem",
+    "Runtime": "runtime",
+    "Stop": "search.stop",
+    "Violation": "check.verdict",
+    "Workload": "workload.workload",
+    "check": "check.check",
+    "device_of_type": "inventory.device",
+    "load_plan": "plan.json_file",
+    "partition": "partition.partition",
+    "plan": "solve",
+    "runtime": "runtime",
+}
+"""Public name: the module below this package that defines it."""
+
+__all__ = ["__version__", *_HOME]
+
+
+class _Package(ModuleType):
+    """Makes ``plan``, ``check``, ``partition`` and ``runtime`` the functions, not the modules.
+
+    Importing a module of the same name would bind it here, and whether ``e2llm_opt.plan`` is a
+    function would depend on what was imported before.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _HOME and isinstance(value, ModuleType):
+            return
+        super().__setattr__(name, value)
+
+
+if not TYPE_CHECKING:  # else a misspelt name would be Any
+
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object
+        if name not in _HOME:
+            message = f"module '{__name__}' has no attribute '{name}'"
+            raise AttributeError(message)
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Final, Literal
 
-INFEASIBLE_SCHEMA = "e2llm-opt/infeasible/v1"
+INFEASIBLE_SCHEMA: Final = "e2llm-opt/infeasible/v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +42,13 @@ class Infeasible:
         memory is not the reason.
     """
 
+    schema: Literal["e2llm-opt/infeasible/v1"] = INFEASIBLE_SCHEMA
     reason: str
     kv_cache_bytes: int
     total_bytes: int
     devices: tuple[DeviceNeed, ...]
     shortfall_bytes: int
     suggestions: tuple[Suggestion, ...]
-    schema: str = field(default=INFEASIBLE_SCHEMA)
 
     def to_json(self) -> str:
         """Return the answer as JSON text, fields in a fixed order."""

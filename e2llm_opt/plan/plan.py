@@ -5,12 +5,12 @@ Fields are named and nested as in the JSON file (DESIGN section 4.3): seconds, b
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - pydantic resolves the annotations
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final, Literal
 
-PLAN_SCHEMA = "e2llm-opt/plan/v1"
+PLAN_SCHEMA: Final = "e2llm-opt/plan/v1"
 
 
 class Proof(StrEnum):
@@ -51,11 +51,11 @@ class Stage:
     layers: tuple[int, int]
     embedding: bool
     head: bool
+    spilled_layers: tuple[int, ...] = ()
     memory_bytes: StageMemory
     prefill_time_s: float
     decode_time_s: float
     next_hop: NextHop | None = None
-    spilled_layers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +162,11 @@ class PlanProblem:
     runtime: str
     options: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        """Make sequences tuples, so that a plan equals itself read back from JSON."""
+        for name in ("model", "workload", "options"):
+            object.__setattr__(self, name, _frozen(getattr(self, name)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProvenance:
@@ -176,6 +181,7 @@ class RunProvenance:
 class Plan:
     """A whole answer; see :mod:`e2llm_opt.plan.json_file` for reading and writing it."""
 
+    schema: Literal["e2llm-opt/plan/v1"] = PLAN_SCHEMA
     problem: PlanProblem
     replicas: tuple[Replica, ...]
     routes: tuple[Route, ...]
@@ -185,7 +191,6 @@ class Plan:
     alternatives: tuple[Alternative, ...]
     warnings: tuple[str, ...]
     provenance: RunProvenance
-    schema: str = field(default=PLAN_SCHEMA)
 
     def to_json(self) -> str:
         """Return the plan as JSON text, fields in a fixed order."""
@@ -204,6 +209,12 @@ class Plan:
         )
         lines.append(f"capacity {figures.capacity_per_s:.3g} requests/s, mean waiting time {wait}")
         return "\n".join(lines)
+
+
+def _frozen(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    if isinstance(value, Mapping):
+        return {str(key): _frozen(item) for key, item in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _replica_line(replica: Replica) -> str:

@@ -1,0 +1,73 @@
+# Every target makes its own .venv when it is missing or older than pyproject.toml.
+# Needs: Python 3.11 or newer, pip, make.   make PYTHON=python3.12 …   takes another Python.
+
+PYTHON ?= python3
+EXAMPLES ?= 1000
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO := build/demo
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+CODE := e2llm_opt tests benchmarks
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all lint format bench schema clean
+
+help:
+	@echo "make demo      plan every file in examples/, check each plan, show the testbed's"
+	@echo "make test      the tests that take seconds"
+	@echo "make test-all  all tests, more random examples (EXAMPLES=$(EXAMPLES))"
+	@echo "make lint      ruff, mypy, import contracts, spelling"
+	@echo "make format    let ruff lay out and fix what it can"
+	@echo "make bench     measure the partitioner and the planner"
+	@echo "make schema    write e2llm_opt/plan/plan.schema.json anew"
+	@echo "make clean     remove .venv and everything built"
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@echo "installing into $(VENV) …"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 …")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) --editable '.[test,lint]'
+	@touch $@
+
+demo: $(STAMP)
+	@mkdir -p $(DEMO)
+	@set -e; for file in examples/*.yaml; do \
+	    plan=$(DEMO)/$$(basename $$file .yaml).json; \
+	    $(BIN)/e2llm-opt plan $$file --quiet --output $$plan; \
+	    $(BIN)/e2llm-opt check $$plan $$file --quiet; \
+	    echo "$$file: planned and checked, $$plan"; \
+	done
+	@echo
+	$(BIN)/e2llm-opt plan examples/e2llm-testbed.yaml
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -q -n 2 -p no:benchmark -m "not slow"
+
+test-all: $(STAMP)
+	HYPOTHESIS_PROFILE=nightly HYPOTHESIS_EXAMPLES=$(EXAMPLES) \
+	    $(BIN)/python -m pytest -q -n 2 -p no:benchmark
+	$(BIN)/python -m pytest -q benchmarks --benchmark-disable -o python_files='test_*.py bench_*.py'
+
+lint: $(STAMP)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check --quiet $(CODE)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell $(CODE) docs examples *.md pyproject.toml Makefile
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: $(STAMP)
+	$(BIN)/python -m pytest -q benchmarks --benchmark-only -o python_files='test_*.py bench_*.py'
+
+schema: $(STAMP)
+	$(BIN)/python -m e2llm_opt.plan.schema > build.schema.tmp
+	mv build.schema.tmp e2llm_opt/plan/plan.schema.json
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .benchmarks

@@ -1,0 +1,72 @@
+"""Writing an answer where the user wants it: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+from e2llm_opt.errors import Fault, InputError
+
+STANDARD_OUTPUT = "-"
+"""The name that means standard output."""
+
+
+def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
+    """Write *text* to *path*.
+
+    A new or regular file is replaced in one step, so that a reader sees the old or the new text
+    and never half of it; its permissions stay. Anything else (a pipe, ``/dev/null``) is written,
+    and ``-`` is standard output.
+
+    Raises
+    ------
+    InputError
+        When the system refuses; nothing is left behind.
+    """
+    name = os.fspath(path)
+    if name == STANDARD_OUTPUT:
+        sys.stdout.write(text)
+        return
+    try:
+        mode = _mode(name)
+        if mode is None or stat.S_ISREG(mode):
+            _replace(Path(os.path.realpath(name)), text, mode)
+        else:
+            Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InputError([Fault(file=name, wrong=f"cannot be written: {reason}")]) from None
+    except ValueError:
+        fault = Fault(file=repr(name), wrong="cannot be written: this is no file name")
+        raise InputError([fault]) from None
+
+
+def _mode(name: str) -> int | None:
+    """Return type and permissions of what a name leads to; None where there is nothing yet."""
+    try:
+        return os.stat(name).st_mode  # noqa: PTH116 - Path() would rewrite the user's spelling
+    except FileNotFoundError:
+        return None
+
+
+def _replace(path: Path, text: str, mode: int | None) -> None:
+    # In the same folder: only inside one file system is a replacement a single step.
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(_new_file_mode() if mode is None else stat.S_IMODE(mode))
+        Path(temporary).replace(path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _new_file_mode() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask

@@ -1,0 +1,24 @@
+"""A user's program: it must pass ``mypy --strict``, and is never run."""
+
+from __future__ import annotations
+
+import e2llm_opt
+from e2llm_opt import Infeasible, InputError, Plan, Problem, plan
+from e2llm_opt.plan.plan import Replica
+
+
+def main(path: str) -> Plan | None:
+    try:
+        problem = Problem.load(path, workload={"rate_per_s": 0.5})
+    except InputError as error:
+        print("\n".join(str(fault) for fault in error.faults))
+        return None
+    answer = plan(problem, seed=1, stop=e2llm_opt.Stop(time_limit_s=2.0))
+    if isinstance(answer, Infeasible):
+        print(answer.reason)
+        return None
+    first: Replica = answer.replicas[0]
+    report = e2llm_opt.check(answer, problem)
+    cut = e2llm_opt.partition(problem, [0], e2llm_opt.Role.DECODE, slots=first.slots)
+    print(report.valid, cut is not None and cut.bottleneck_s)
+    return answer
