@@ -1,0 +1,153 @@
+"""The cost model once more, in plain Python, layer by layer, from DESIGN section 5 alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from e2llm_opt.inventory.device import MemoryKind
+
+if TYPE_CHECKING:
+    from e2llm_opt.inventory.device import Device
+    from e2llm_opt.model.model import Model
+    from e2llm_opt.problem import Problem
+    from e2llm_opt.runtime import Runtime
+
+LOGIT_BYTES = 4
+"""Bytes of one logit, and of one token id on the wire."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """One stage: a device, its layers ``[start, stop)``, and what else lies there."""
+
+    device: Device
+    start: int
+    stop: int
+    has_embedding: bool
+    has_head: bool
+
+    @property
+    def layers(self) -> range:
+        """Indices of its layers."""
+        return range(self.start, self.stop)
+
+
+def head_stage(runtime: Runtime, num_stages: int) -> int:
+    """Return the index of the stage that holds the output head."""
+    return 0 if runtime.head == "first" else num_stages - 1
+
+
+def embedding_stage(runtime: Runtime, num_stages: int) -> int:
+    """Return the index of the stage that the embedding lies with."""
+    return 0 if runtime.embedding == "first" else head_stage(runtime, num_stages)
+
+
+def active_bytes(model: Model, layer: int, tokens: float) -> float:
+    """Return A_i(n): weights read to push *tokens* tokens through a layer [bytes]."""
+    untouched = math.pow(1.0 - model.layer_routed_fraction[layer], tokens)
+    return model.layer_dense_bytes[layer] + model.layer_routed_bytes[layer] * (1.0 - untouched)
+
+
+def kv_bytes(model: Model, layer: int, context: float) -> float:
+    """Return κ_i(c): KV cache of one request of *context* tokens in a layer [bytes]."""
+    held = min(context, model.layer_window_tokens[layer])
+    return model.layer_kv_bytes_per_token[layer] * held
+
+
+def token_flops(model: Model, layer: int, context: float) -> float:
+    """Return F_i(c): FLOPs of one token that sees *context* tokens."""
+    seen = min(context, model.layer_window_tokens[layer])
+    return model.layer_flops_per_token[layer] + model.layer_attention_flops[layer] * seen
+
+
+def chunks(prompt_tokens: float, chunk_tokens: float) -> list[float]:
+    """Return the sizes of a prompt's chunks: full ones and, last, what remains [tokens]."""
+    num_chunks = math.ceil(prompt_tokens / chunk_tokens)
+    remainder = prompt_tokens - (num_chunks - 1) * chunk_tokens
+    return [chunk_tokens] * (num_chunks - 1) + [remainder]
+
+
+def layer_prefill_s(problem: Problem, device: Device, layer: int) -> float:
+    """Return the time of one layer for a whole mean prompt [s]."""
+    model, prompt = problem.model, problem.workload.prompt.mean
+    sizes = chunks(prompt, problem.runtime.prefill_chunk_tokens)
+    computing = prompt * token_flops(model, layer, prompt / 2) / _flop_per_s(device)
+    reading = sum(active_bytes(model, layer, size) for size in sizes) / _bytes_per_s(device)
+    return max(computing, reading) + device.layer_overhead_s
+
+
+def layer_decode_s(problem: Problem, device: Device, layer: int, batch: int) -> float:
+    """Return the time of one layer for one decode step of *batch* requests [s]."""
+    model, workload = problem.model, problem.workload
+    context = workload.prompt.mean + workload.output.mean / 2
+    num_bytes = active_bytes(model, layer, batch) + batch * kv_bytes(model, layer, context)
+    computing = batch * token_flops(model, layer, context) / _flop_per_s(device)
+    return max(num_bytes / _bytes_per_s(device), computing) + device.layer_overhead_s
+
+
+def head_s(problem: Problem, device: Device, tokens: int) -> float:
+    """Return the time of the output projection for *tokens* tokens [s]."""
+    model = problem.model
+    reading = model.head_bytes / _bytes_per_s(device)
+    return max(reading, tokens * model.head_flops_per_token / _flop_per_s(device))
+
+
+def stage_prefill_s(problem: Problem, seat: Seat) -> float:
+    """Return the time of a stage for a whole mean prompt, the head once, without its hop [s]."""
+    total = sum(layer_prefill_s(problem, seat.device, layer) for layer in seat.layers)
+    return total + (head_s(problem, seat.device, 1) if seat.has_head else 0.0)
+
+
+def stage_decode_s(problem: Problem, seat: Seat, batch: int) -> float:
+    """Return the time of a stage for one decode step of *batch* requests, without its hop [s]."""
+    total = sum(layer_decode_s(problem, seat.device, layer, batch) for layer in seat.layers)
+    return total + (head_s(problem, seat.device, batch) if seat.has_head else 0.0)
+
+
+def stage_weight_bytes(problem: Problem, seat: Seat) -> float:
+    """Return all weights in a stage's device memory: layers, head, embedding [bytes]."""
+    model = problem.model
+    total = sum(
+        model.layer_dense_bytes[layer] + model.layer_routed_bytes[layer] for layer in seat.layers
+    )
+    if seat.has_head:
+        total += model.head_bytes
+    holds_both = seat.has_head and model.is_tied
+    if seat.has_embedding and not is_in_host_ram(problem, seat) and not holds_both:
+        total += model.embedding_bytes
+    return total
+
+
+def stage_host_bytes(problem: Problem, seat: Seat) -> float:
+    """Return what a stage keeps in host RAM beside its device [bytes]."""
+    return problem.model.embedding_bytes if is_in_host_ram(problem, seat) else 0.0
+
+
+def is_in_host_ram(problem: Problem, seat: Seat) -> bool:
+    """Whether the embedding lies with this stage, but in host RAM."""
+    is_discrete = seat.device.memory_kind is MemoryKind.DISCRETE
+    return seat.has_embedding and is_discrete and problem.runtime.embedding == "host"
+
+
+def stage_kv_bytes(problem: Problem, seat: Seat, slots: int, context: float) -> float:
+    """Return the KV cache of *slots* requests of *context* tokens on a stage [bytes]."""
+    return slots * sum(kv_bytes(problem.model, layer, context) for layer in seat.layers)
+
+
+def stage_overhead_bytes(problem: Problem, seat: Seat) -> float:
+    """Return the engine's buffers on a stage [bytes]."""
+    runtime = problem.runtime
+    total = runtime.overhead_bytes
+    if seat.has_head and runtime.logits_buffer:
+        total += runtime.prefill_chunk_tokens * problem.model.vocab_size * LOGIT_BYTES
+    return total
+
+
+def _flop_per_s(device: Device) -> float:
+    return device.prefill_efficiency * device.fp16_flop_per_s
+
+
+def _bytes_per_s(device: Device) -> float:
+    return device.decode_efficiency * device.memory_bandwidth_bytes_per_s
