@@ -210,7 +210,7 @@ def cover(p: Inner, limit: float, keeps_all: bool) -> tuple[bool, float, Ints]:
 
 @njit(cache=True, error_model="numpy")
 def _trace(p: Inner, kept: NDArray[np.bool_], least: Ints, end: Ints) -> Ints:
-    """Stages of one way to start ``end[3]`` of state ``end[:2]``, with class ``end[2]`` in front."""
+    """Stages of one way to start ``end[3]`` of state ``end[:2]``, class ``end[2]`` in front."""
     num, top = len(p.count), len(p.memory) - 1
     stride = _strides(p)
     s, f, b = end[0], end[1], end[3]

@@ -1,0 +1,196 @@
+"""All times and sizes of one problem, computed once and kept: what partition and search ask."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from e2llm_opt.cost.memory import StageFixed, fixed_bytes
+from e2llm_opt.cost.roofline import decode_time, head_time, kv_bytes, prefill_time
+from e2llm_opt.cost.tables import build_tables, device_paths
+from e2llm_opt.inventory.classes import classify
+from e2llm_opt.inventory.network import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from e2llm_opt.inventory.network import Path
+    from e2llm_opt.problem import Problem
+
+    Floats = NDArray[np.float64]
+
+TOKEN_ID_BYTES = 4
+"""What returns to the first stage for each stream and step (DESIGN section 5) [bytes]."""
+POSITIONS = ((False, False), (True, False), (False, True), (True, True))
+"""(is first, is last) of the positions MIDDLE, FIRST, LAST, ONLY of the partition kernel."""
+
+
+class Costs:
+    """Cost tables of a problem with what follows from them, computed on demand.
+
+    Attributes
+    ----------
+    problem, tables, network, classes
+        The problem, its arrays, its paths, and its interchangeable devices.
+    prompt_tokens, output_tokens, mean_context
+        Means of the workload [tokens].
+    num_chunks
+        Chunks of a mean prompt.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.network = Network(problem.inventory)
+        self.tables = build_tables(problem, self.network)
+        self.classes = classify(problem.inventory)
+        self.prompt_tokens = problem.workload.prompt.mean
+        self.output_tokens = problem.workload.output.mean
+        self.mean_context = problem.workload.mean_context_tokens
+        self.num_chunks = num_chunks(self.prompt_tokens, problem.runtime.prefill_chunk_tokens)
+        self._paths: dict[tuple[int, int], tuple[Path, ...]] | None = None
+        self._kept: dict[tuple[str, float, int], Floats] = {}
+
+    def prefill_prefix(self, tokens: float) -> Floats:
+        """Return prefix sums of the layers' time for a prompt, head apart [D, L+1] [s]."""
+        chunk = self.problem.runtime.prefill_chunk_tokens
+        return self._keep(
+            ("prefill", tokens, 0), lambda: _prefix(prefill_time(self.tables, tokens, chunk))
+        )
+
+    def decode_prefix(self, batch: int) -> Floats:
+        """Return prefix sums of the layers' time for one decode step [D, L+1] [s]."""
+        return self._keep(
+            ("decode", batch, 0),
+            lambda: _prefix(decode_time(self.tables, batch, self.mean_context)),
+        )
+
+    def head(self, batch: int) -> Floats:
+        """Return the head's time for *batch* tokens [D] [s]."""
+        model = self.problem.model
+        return self._keep(
+            ("head", batch, 0),
+            lambda: head_time(self.tables, batch, model.head_bytes, model.head_flops_per_token),
+        )
+
+    def memory_prefix(self, slots: int) -> Floats:
+        """Return prefix sums of weights and the KV cache of *slots* requests [L+1] [bytes]."""
+        weights = self.tables.dense + self.tables.routed
+        kv = kv_bytes(self.tables, self.problem.workload.context_tokens)
+        return self._keep(("memory", slots, 0), lambda: _prefix(weights + slots * kv))
+
+    def room(self) -> Floats:
+        """Return bytes for layers by position MIDDLE, FIRST, LAST, ONLY [D, 4] [bytes]."""
+        return self._keep(("room", 0, 0), self._build_room)
+
+    def stage_fixed(self, device: int, position: int) -> StageFixed:
+        """Return what a stage on *device* at *position* holds beside its layers."""
+        is_first, is_last = POSITIONS[position]
+        return fixed_bytes(
+            self.problem,
+            is_first=is_first,
+            is_last=is_last,
+            is_discrete=bool(self.tables.is_discrete[device]),
+        )
+
+    def head_extra(self, time: Floats) -> Floats:
+        """Return *time* where a position holds the head, else 0 [D, 4]."""
+        has_head = [
+            is_first if self.problem.runtime.head == "first" else is_last
+            for is_first, is_last in POSITIONS
+        ]
+        return time[:, None] * np.array(has_head, dtype=np.float64)
+
+    def forward_bytes(self, tokens: float) -> float:
+        """Return the activations of *tokens* tokens [bytes]."""
+        return tokens * self.problem.model.hidden_size * self.problem.runtime.activation_bytes
+
+    def return_bytes(self, batch: float) -> float:
+        """Return what goes from the last to the first stage in one decode step [bytes].
+
+        A token id a stream; the activations where the first stage holds the head; and the
+        logits where the engine sends them.
+        """
+        runtime = self.problem.runtime
+        back = self.forward_bytes(batch) if runtime.head == "first" else batch * TOKEN_ID_BYTES
+        if runtime.sends_logits:
+            back += batch * self.problem.model.vocab_size * TOKEN_ID_BYTES
+        return back
+
+    def hop(self, num_bytes: float, anchor: int = -1) -> Floats:
+        """Return the time of a hop between any two devices [D, D] [s].
+
+        Latency + bytes / bandwidth over the path that is best for these bytes + the engine's
+        fixed cost; infinite where there is no path. In a star, every hop between two devices away
+        from the head's host (that of device *anchor*) goes through it.
+        """
+        if self.problem.runtime.topology == "ring":
+            anchor = -1
+        return self._keep(("hop", num_bytes, anchor), lambda: self._build_hop(num_bytes, anchor))
+
+    def path(self, source: int, target: int, num_bytes: float) -> Path | None:
+        """Return the path that is best for *num_bytes* between two devices; None: no path."""
+        if self._paths is None:
+            self._paths = device_paths(self.problem.inventory, self.network)
+        ways = self._paths.get((source, target), ())
+        return min(ways, key=lambda path: path.time(num_bytes), default=None)
+
+    def legs(self, source: int, target: int, num_bytes: float, anchor: int) -> list[Path]:
+        """Return the paths that a hop takes: one, or two through a star's centre."""
+        local = self.tables.is_local
+        is_star = self.problem.runtime.topology == "star"
+        direct = not is_star or bool(local[source, anchor] or local[target, anchor])
+        pairs = [(source, target)] if direct else [(source, anchor), (anchor, target)]
+        found = [self.path(d, e, num_bytes) for d, e in pairs]
+        return [path for path in found if path is not None]
+
+    def anchor(self, first: int, last: int) -> int:
+        """Return the device whose host is the centre of a star: the one with the head."""
+        return first if self.problem.runtime.head == "first" else last
+
+    def _keep(self, key: tuple[str, float, int], build: Callable[[], Floats]) -> Floats:
+        value = self._kept.get(key)
+        if value is None:
+            value = np.ascontiguousarray(build())
+            value.flags.writeable = False
+            self._kept[key] = value
+        return value
+
+    def _build_hop(self, num_bytes: float, anchor: int) -> Floats:
+        ways = self.tables.latency + num_bytes * self.tables.inverse_bandwidth
+        ring = ways.min(axis=2) + self.tables.fixed
+        if anchor < 0:
+            return ring
+        at_centre = self.tables.is_local[anchor]
+        through = ring[:, anchor][:, None] + ring[anchor, :][None, :]
+        return np.where(at_centre[:, None] | at_centre[None, :], ring, through)
+
+    def _build_room(self) -> Floats:
+        room = np.empty((len(self.tables.usable), len(POSITIONS)))
+        for d in range(len(room)):
+            for position in range(len(POSITIONS)):
+                fixed = self.stage_fixed(d, position)
+                room[d, position] = (
+                    self.tables.usable[d] - fixed.tables_bytes - fixed.overhead_bytes
+                )
+        return room
+
+
+@lru_cache(maxsize=8)
+def costs_of(problem: Problem) -> Costs:
+    """Return the costs of *problem*: the same object for an equal problem asked again."""
+    return Costs(problem)
+
+
+def num_chunks(tokens: float, chunk: int) -> int:
+    """Return into how many chunks a prompt is cut."""
+    return max(1, math.ceil(tokens / chunk))
+
+
+def _prefix(times: Floats) -> Floats:
+    zero = np.zeros((*times.shape[:-1], 1))
+    return np.concatenate([zero, np.cumsum(times, axis=-1)], axis=-1)

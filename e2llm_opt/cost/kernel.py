@@ -1,0 +1,292 @@
+"""Pooled queueing: waiting time, latency and traffic of replicas in given roles (DESIGN section 5).
+
+All replicas of a role are one pool. State N of a pool's birth-death chain has N requests; slots
+fill in the order a router would choose (lowest next TPOT first), and the chain leaves state N at
+
+    mu[N] = sum over replicas of n_i / (pause_i n_i + output tpot_i(n_i))
+
+(pause 0 in a DECODE pool; a PREFILL replica is one slot of rate 1 / occupancy). Requests beyond
+the c slots wait. Index contract: R replicas, N slots of the replica that has most.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+UNUSED, PREFILL, DECODE, MIXED = 0, 1, 2, 3
+CAPACITY, WAITING, TTFT, TPOT, LATENCY, UNLOADED = 0, 1, 2, 3, 4, 5
+_SPLIT_STEPS = 24
+
+
+class Pool(NamedTuple):
+    """What each replica would do in each role, and the load."""
+
+    occupancy: Floats
+    """Time between prompts as PREFILL [R] [s]; inf where the role is impossible."""
+    prefill_latency: Floats
+    """As PREFILL [R] [s]."""
+    prefill_scv: Floats
+    """Squared coefficient of variation of the occupancy [R]."""
+    decode_slots: Ints
+    """As DECODE [R]; 0 where impossible."""
+    decode_tpot: Floats
+    """Round with n + 1 requests as DECODE [R, N] [s]."""
+    mixed_slots: Ints
+    """As MIXED [R]; 0 where impossible."""
+    mixed_tpot: Floats
+    """Round with n + 1 requests as MIXED [R, N] [s]."""
+    mixed_pause: Floats
+    """Decode stops so long for a prompt [R] [s]."""
+    mixed_latency: Floats
+    """Prefill latency as MIXED [R] [s]."""
+    mixed_scv: Floats
+    """Squared coefficient of variation of the pause [R]."""
+    transfer: Floats
+    """KV transfer from PREFILL replica to DECODE replica, as far as it is not hidden [R, R] [s]."""
+    load: Floats
+    """Arrival rate [1/s], mean output [tokens], squared cv of the output [3]."""
+
+
+@njit(cache=True, error_model="numpy")
+def _fill(slots: Ints, tpot: Floats, pause: Floats, output: float) -> tuple[Ints, Floats]:
+    """Return the replica that takes each slot in turn [c] and the rates of all then [c+1, R]."""
+    num = len(slots)
+    total = slots.sum()
+    who = np.empty(total, np.int64)
+    rates = np.zeros((total + 1, num))
+    used = np.zeros(num, np.int64)
+    for n in range(total):
+        best = -1
+        for r in range(num):
+            if used[r] < slots[r] and (best < 0 or tpot[r, used[r]] < tpot[best, used[best]]):
+                best = r
+        who[n] = best
+        used[best] += 1
+        rates[n + 1] = rates[n]
+        rates[n + 1, best] = used[best] / (
+            used[best] * pause[best] + output * tpot[best, used[best] - 1]
+        )
+    return who, rates
+
+
+@njit(cache=True, error_model="numpy")
+def _chain(rates: Floats, arrival: float) -> tuple[float, float, Floats]:
+    """Return mean wait [s], mean requests in slots, and each replica's share of the traffic [R].
+
+    p[N] = p[N-1] · λ / mu[N]; beyond the c slots the tail is geometric with ρ = λ / mu[c], so
+    the mean number waiting is p[c] ρ / (1 - ρ)².
+    """
+    total = len(rates) - 1
+    weight, norm, active = 1.0, 1.0, 0.0
+    shares = np.zeros(rates.shape[1])
+    rho = arrival / rates[total].sum()
+    for n in range(1, total + 1):
+        weight *= arrival / rates[n].sum()
+        mass = weight if n < total else weight / (1.0 - rho)
+        norm += mass
+        active += n * mass
+        shares += mass * rates[n]
+        if weight > 1e200:
+            weight, norm, active = weight * 1e-200, norm * 1e-200, active * 1e-200
+            shares *= 1e-200
+    waiting = weight / norm * rho / (1.0 - rho) ** 2
+    return waiting / arrival, active / norm, shares / shares.sum()
+
+
+@njit(cache=True, error_model="numpy")
+def _kimura(wait: float, rho: float, slots: int, scv: float) -> float:
+    """Return the wait for lengths of squared cv *scv* from that of exponential ones.
+
+    W · [cs² + (1 - cs²) D] · (ca² + cs²) / (1 + cs²) with Poisson arrivals, ca² = 1; D is the
+    Cosmetatos ratio of M/D/c to M/M/c, cut at 1.
+    """
+    c = float(slots)
+    spread = (1.0 - rho) * (c - 1.0) * (np.sqrt(4.0 + 5.0 * c) - 2.0) / (16.0 * rho * c)
+    ratio = min(1.0, 0.5 * (1.0 + spread))
+    return wait * (scv + (1.0 - scv) * ratio)
+
+
+@njit(cache=True, error_model="numpy")
+def _disaggregated(
+    p: Pool, servers: Floats, slots: Floats, arrival: float
+) -> tuple[Floats, Floats]:
+    """Return (wait, TTFT, TPOT, latency, unloaded latency) and the replicas' rates [R]."""
+    output, scv = p.load[1], p.load[2]
+    wait, _, first = _chain(servers, arrival)
+    spread = (first * p.prefill_scv).sum()
+    wait *= (1.0 + spread) / 2.0
+    queue, active, second = _chain(slots, arrival)
+    queue = _kimura(queue, arrival / slots[-1].sum(), len(slots) - 1, scv)
+    moving, latency, alone = 0.0, 0.0, 0.0
+    for r in range(len(first)):
+        if first[r] > 0:
+            latency += first[r] * p.prefill_latency[r]
+        if second[r] > 0:
+            alone += second[r] * output * p.decode_tpot[r, 0]
+        for q in range(len(first)):
+            if first[r] * second[q] > 0:
+                moving += first[r] * second[q] * p.transfer[r, q]
+    in_slot = active / arrival
+    waiting = wait + moving + queue
+    values = np.array(
+        [
+            waiting,
+            wait + latency,
+            in_slot / output,
+            waiting + latency + in_slot,
+            latency + moving + alone,
+        ]
+    )
+    return values, arrival * (first + second)
+
+
+@njit(cache=True, error_model="numpy")
+def _mixed(p: Pool, slots: Floats, arrival: float) -> tuple[Floats, Floats]:
+    """Return (wait, TTFT, TPOT, latency, unloaded latency) and the replicas' rates [R]."""
+    output, scv = p.load[1], p.load[2]
+    wait, active, shares = _chain(slots, arrival)
+    wait = _kimura(wait, arrival / slots[-1].sum(), len(slots) - 1, scv)
+    latency, pause, alone = 0.0, 0.0, 0.0
+    for r in range(len(shares)):
+        if shares[r] > 0:
+            mine = shares[r] * arrival
+            square = p.mixed_pause[r] ** 2 * (1.0 + p.mixed_scv[r])
+            wait += shares[r] * mine * square / (2.0 * (1.0 - mine * p.mixed_pause[r]))
+            latency += shares[r] * p.mixed_latency[r]
+            pause += shares[r] * p.mixed_pause[r]
+            alone += shares[r] * output * p.mixed_tpot[r, 0]
+    decoding = active / arrival - pause
+    values = np.array(
+        [wait, wait + latency, decoding / output, wait + latency + decoding, latency + alone]
+    )
+    return values, arrival * shares
+
+
+@njit(cache=True, error_model="numpy")
+def _ladders(p: Pool, roles: Ints) -> tuple[Floats, Floats, Floats]:
+    """Return the rates by state of the PREFILL, the DECODE and the MIXED pool."""
+    nothing = np.zeros(len(roles))
+    one = np.where(roles == PREFILL, 1, 0)
+    occupancy = np.where(roles == PREFILL, p.occupancy, 1.0).reshape(-1, 1)
+    _, servers = _fill(one, occupancy, nothing, 1.0)
+    _, slots = _fill(
+        np.where(roles == DECODE, p.decode_slots, 0), p.decode_tpot, nothing, p.load[1]
+    )
+    _, both = _fill(
+        np.where(roles == MIXED, p.mixed_slots, 0), p.mixed_tpot, p.mixed_pause, p.load[1]
+    )
+    return servers, slots, both
+
+
+@njit(cache=True, error_model="numpy")
+def _split(p: Pool, ladders: tuple[Floats, Floats, Floats], arrival: float, most: float) -> Floats:
+    """Return the rate that P/D replicas take so that the mean wait is least [1/s], as [1].
+
+    Golden-section search: where waits are convex this makes the marginal waits equal.
+    """
+    servers, slots, both = ladders
+    room = both[-1].sum()
+    low, high = max(0.0, arrival - room * (1.0 - 1e-9)), min(arrival, most * (1.0 - 1e-9))
+    best = np.array([low, np.inf])
+    ratio = 0.6180339887498949
+    at = np.array([low, high, high - ratio * (high - low), low + ratio * (high - low)])
+    worth = np.empty(4)
+    for step in range(4 + _SPLIT_STEPS):
+        i = step if step < 4 else 2 if worth[2] == -1.0 else 3
+        x = at[i]
+        total = 0.0
+        if x > 0:
+            total += x * _disaggregated(p, servers, slots, x)[0][0]
+        if arrival - x > 1e-12 * arrival:
+            total += (arrival - x) * _mixed(p, both, arrival - x)[0][0]
+        worth[i] = total
+        if total < best[1]:
+            best[0], best[1] = x, total
+        if step >= 3:
+            if worth[2] < worth[3]:
+                at[1], at[3], worth[3] = at[3], at[2], worth[2]
+                at[2], worth[2] = at[1] - ratio * (at[1] - at[0]), -1.0
+            else:
+                at[0], at[2], worth[2] = at[2], at[3], worth[3]
+                at[3], worth[3] = at[0] + ratio * (at[1] - at[0]), -2.0
+    return best[:1]
+
+
+@njit(cache=True, error_model="numpy")
+def evaluate(p: Pool, roles: Ints) -> tuple[Floats, Floats]:
+    """Return the figures of replicas in *roles* and the requests each takes part in.
+
+    Returns
+    -------
+    tuple
+        (capacity, waiting, TTFT, TPOT, latency, unloaded latency) [1/s, s …]: waiting, TTFT and
+        latency are inf above capacity; and the rate of each replica [R] [1/s].
+    """
+    servers, slots, both = _ladders(p, roles)
+    pairs = min(servers[-1].sum(), slots[-1].sum())
+    capacity = pairs + both[-1].sum()
+    values = np.full(6, np.inf)
+    values[CAPACITY] = capacity
+    if capacity <= 0 or (pairs <= 0 and (len(servers) > 1 or len(slots) > 1)):
+        values[CAPACITY] = 0.0
+        return values, np.zeros(len(roles))
+    if p.load[0] >= capacity * (1.0 - 1e-9):
+        return _saturated(p, (servers, slots, both), pairs, values)
+    arrival = max(p.load[0], 1e-9 * capacity)
+    if both[-1].sum() <= 0:
+        found, rates = _disaggregated(p, servers, slots, arrival)
+    elif pairs <= 0:
+        found, rates = _mixed(p, both, arrival)
+    else:
+        x = _split(p, (servers, slots, both), arrival, pairs)[0]
+        rest = arrival - x
+        found, rates = np.zeros(5), np.zeros(len(roles))
+        if x > 0:
+            part, taken = _disaggregated(p, servers, slots, x)
+            found, rates = found + part * (x / arrival), rates + taken
+        if rest > 1e-12 * arrival:
+            part, taken = _mixed(p, both, rest)
+            found, rates = found + part * (rest / arrival), rates + taken
+    values[1:] = found
+    return values, rates
+
+
+@njit(cache=True, error_model="numpy")
+def _saturated(
+    p: Pool, ladders: tuple[Floats, Floats, Floats], pairs: float, values: Floats
+) -> tuple[Floats, Floats]:
+    """Everything busy: TPOT with all slots full, traffic in proportion to the service rates."""
+    servers, slots, both = ladders
+    rates = both[-1].copy()
+    if pairs > 0:
+        rates += servers[-1] * (pairs / servers[-1].sum()) + slots[-1] * (pairs / slots[-1].sum())
+    tpot, alone = 0.0, 0.0
+    output = p.load[1]
+    for r in range(len(rates)):
+        if both[-1][r] > 0:
+            share = both[-1][r] / values[CAPACITY]
+            tpot += share * p.mixed_tpot[r, p.mixed_slots[r] - 1]
+            alone += share * (p.mixed_latency[r] + output * p.mixed_tpot[r, 0])
+        if slots[-1][r] > 0:
+            share = slots[-1][r] / slots[-1].sum() * (pairs / values[CAPACITY])
+            tpot += share * p.decode_tpot[r, p.decode_slots[r] - 1]
+            alone += share * output * p.decode_tpot[r, 0]
+        if servers[-1][r] > 0:
+            share = servers[-1][r] / servers[-1].sum() * (pairs / values[CAPACITY])
+            alone += share * p.prefill_latency[r]
+    values[TPOT], values[UNLOADED] = tpot, alone
+    return values, rates
+
+
+@njit(cache=True, error_model="numpy")
+def screen(p: Pool, roles: Ints) -> Floats:
+    """Return the figures of :func:`evaluate` for each row of *roles* [A, 6]."""
+    values = np.empty((len(roles), 6))
+    for a in range(len(roles)):
+        values[a] = evaluate(p, roles[a])[0]
+    return values

@@ -1,0 +1,129 @@
+"""Stages to figures of a replica: prefill latency and occupancy, and decode rounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from e2llm_opt.cost.costs import num_chunks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from e2llm_opt.cost.costs import Costs
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+Cut = tuple[tuple[int, int, int], ...]
+"""Stages (device, start, stop) in pipeline order."""
+
+
+class Prefill(NamedTuple):
+    """One prompt through a pipeline of S stages."""
+
+    latency_s: float
+    occupancy_s: float
+    """Time after which the next prompt may enter [s]."""
+    stage_s: Floats
+    """Whole prompt on each stage, head included [S] [s]."""
+    hop_s: Floats
+    """Whole prompt over each outgoing hop; 0 for the last stage [S] [s]."""
+
+
+class Decode(NamedTuple):
+    """One round of decoding with 1 … N requests; row n - 1 is n requests."""
+
+    tpot_s: Floats
+    """Best round [N] [s]."""
+    micro_batches: Ints
+    """Micro-batches that give it [N]."""
+
+
+def position_of(cut: Cut, j: int) -> int:
+    """Return MIDDLE, FIRST, LAST or ONLY (0 … 3) for stage j."""
+    return (1 if j == 0 else 0) + (2 if j == len(cut) - 1 else 0)
+
+
+def prefill(costs: Costs, cut: Cut, tokens: float) -> Prefill:
+    """Return the figures of a prompt of *tokens* tokens.
+
+    With C chunks and s_j = one chunk on stage j with its hop: overlapping engines have latency
+    Σ s_j + (C - 1) max s_j and occupancy C max s_j; others have C Σ s_j for both.
+    """
+    runtime = costs.problem.runtime
+    chunks = num_chunks(tokens, runtime.prefill_chunk_tokens)
+    times = costs.prefill_prefix(tokens)
+    extra = costs.head_extra(costs.head(1))
+    hops = costs.hop(costs.forward_bytes(tokens / chunks), costs.anchor(cut[0][0], cut[-1][0]))
+    stage = np.array(
+        [
+            times[d, stop] - times[d, start] + extra[d, position_of(cut, j)]
+            for j, (d, start, stop) in enumerate(cut)
+        ]
+    )
+    hop = np.zeros(len(cut))
+    for j in range(len(cut) - 1):
+        hop[j] = chunks * hops[cut[j][0], cut[j + 1][0]]
+    chunk_s = (stage + hop) / chunks
+    if runtime.is_pipelined:
+        occupancy = float(chunks * chunk_s.max())
+        latency = float(chunk_s.sum() + (chunks - 1) * chunk_s.max())
+    else:
+        occupancy = latency = float(chunks * chunk_s.sum())
+    return Prefill(latency, occupancy, stage, hop)
+
+
+def decode_stages(costs: Costs, cut: Cut, batch: int) -> tuple[Floats, Floats]:
+    """Return stage and outgoing hop times of a micro-batch, the last hop leading back [S] [s]."""
+    times = costs.decode_prefix(batch)
+    extra = costs.head_extra(costs.head(batch))
+    stage = np.array(
+        [
+            times[d, stop] - times[d, start] + extra[d, position_of(cut, j)]
+            for j, (d, start, stop) in enumerate(cut)
+        ]
+    )
+    hop = np.zeros(len(cut))
+    if len(cut) > 1:
+        anchor = costs.anchor(cut[0][0], cut[-1][0])
+        forward = costs.hop(costs.forward_bytes(batch), anchor)
+        back = costs.hop(costs.return_bytes(batch), anchor)
+        for j in range(len(cut) - 1):
+            hop[j] = forward[cut[j][0], cut[j + 1][0]]
+        hop[-1] = back[cut[-1][0], cut[0][0]]
+    return stage, hop
+
+
+def bottleneck(stage: Floats, hop: Floats) -> float:
+    """Return the slowest stage with its outgoing hop; the hop back does not occupy a stage [s]."""
+    busy = stage + hop
+    busy[-1] = stage[-1]
+    return float(busy.max())
+
+
+def most_micro_batches(costs: Costs, cut: Cut, slots: int) -> int:
+    """Return the most micro-batches that may be in flight."""
+    return min(len(cut), slots) if costs.problem.runtime.is_pipelined else 1
+
+
+def decode(costs: Costs, cut: Cut, slots: int) -> Decode:
+    """Return the rounds of 1 … *slots* requests.
+
+    With m <= min(k, n) micro-batches of ceil(n/m) requests, one round takes
+    max(Σ (stage + hop), m · max(stage + hop)); the fewest m that are best are used.
+    """
+    total, slowest = np.empty(slots + 1), np.empty(slots + 1)
+    for batch in range(1, slots + 1):
+        stage, hop = decode_stages(costs, cut, batch)
+        total[batch], slowest[batch] = (stage + hop).sum(), bottleneck(stage, hop)
+    n = np.arange(1, slots + 1)
+    best = total[n]
+    micro = np.ones(slots, dtype=np.int64)
+    for m in range(2, most_micro_batches(costs, cut, slots) + 1):
+        batch = -(-n // m)
+        round_s = np.where(n >= m, np.maximum(total[batch], m * slowest[batch]), np.inf)
+        micro = np.where(round_s < best, m, micro)
+        best = np.minimum(round_s, best)
+    return Decode(best, micro)

@@ -1,0 +1,235 @@
+"""The inner problem: order one device set and cut the layers over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from e2llm_opt.cost.costs import costs_of
+from e2llm_opt.cost.pipeline import bottleneck, decode_stages, prefill
+from e2llm_opt.errors import InputError
+from e2llm_opt.partition.collapse import Members, collapse
+from e2llm_opt.problem import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.cost.pipeline import Cut
+    from e2llm_opt.partition.kernel import Inner
+    from e2llm_opt.problem import Problem
+
+    Floats = NDArray[np.float64]
+
+Criterion = Literal["bottleneck", "sum"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """One device set, ordered and cut.
+
+    Parameters
+    ----------
+    stages
+        (device, start, stop) in pipeline order; devices without layers are left out.
+    bottleneck_s
+        Slowest stage with its outgoing hop: a chunk of a prompt, or a micro-batch of decode [s].
+    latency_s
+        All stages and hops, for decode the one back to the first included: one chunk, or one
+        micro-batch once around [s].
+    """
+
+    stages: tuple[tuple[int, int, int], ...]
+    bottleneck_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a stage does: the times and bytes that the cut must balance.
+
+    Parameters
+    ----------
+    time
+        Prefix sums of layer times [D, L+1] [s].
+    extra
+        Fixed time by position [D, 4] [s].
+    hops
+        (bytes, weight) of each transfer to the next stage.
+    back
+        (bytes, weight) of the transfer from the last to the first stage; weight 0: none.
+    slots
+        Requests whose KV cache must fit.
+    """
+
+    time: Floats
+    extra: Floats
+    hops: tuple[tuple[float, float], ...]
+    back: tuple[float, float]
+    slots: int
+
+
+def partition(  # noqa: PLR0913 - the public signature of the issue
+    problem: Problem,
+    devices: Sequence[int],
+    role: Role | str,
+    *,
+    slots: int,
+    micro_batches: int = 1,
+    criterion: Criterion = "bottleneck",
+) -> Partition | None:
+    """Cut the layers over *devices* so that the slowest stage, or the sum, is as small as possible.
+
+    Order of the devices and cut are chosen together. A device may end up with no layers. Memory
+    is a hard limit on every stage.
+
+    Parameters
+    ----------
+    problem
+        Gives the cost tables; nothing of it is changed.
+    devices
+        Rows of ``problem.devices``, each once. Order is irrelevant.
+    role
+        ``PREFILL`` times one chunk of a mean prompt, ``DECODE`` one micro-batch of one step;
+        ``MIXED`` weighs both phases, as one cut serves both: a chunk's prefill plus
+        output · m / (slots · chunks) decode steps.
+    slots
+        Requests whose KV cache must fit [requests].
+    micro_batches
+        Micro-batches in flight; each stage decodes ceil(slots / micro_batches) at once.
+    criterion
+        ``"bottleneck"`` (slowest stage with its hop) or ``"sum"`` (all stages and hops).
+
+    Returns
+    -------
+    Partition or None
+        None when no cut fits into memory.
+
+    Raises
+    ------
+    InputError
+        When a device is unknown or listed twice, or slots or micro-batches are impossible.
+
+    Notes
+    -----
+    See :mod:`e2llm_opt.partition.kernel`; O(2^k k² log) for k distinct devices, less where
+    devices are interchangeable. Exact up to ``collapse.MAX_STATES`` subsets; above it the order is
+    heuristic and the cut exact for it.
+    """
+    rows = tuple(devices)
+    if not rows or len(set(rows)) != len(rows) or not set(rows) <= set(range(len(problem.devices))):
+        raise InputError(
+            f"devices must be different rows of problem.devices (0 … {len(problem.devices) - 1}), "
+            f"got {list(rows)}."
+        )
+    if slots < 1 or micro_batches < 1 or micro_batches > slots:
+        raise InputError(
+            f"slots and micro_batches must be positive, micro_batches at most slots; got "
+            f"slots {slots}, micro_batches {micro_batches}."
+        )
+    if criterion not in {"bottleneck", "sum"}:
+        raise InputError(f"criterion must be 'bottleneck' or 'sum', got '{criterion}'.")
+    costs = costs_of(problem)
+    asked = Role(role)
+    demand = demand_of(costs, asked, slots, micro_batches)
+    cut = best_cut(costs, rows, demand, criterion)
+    return None if cut is None else _figures(costs, cut, asked, -(-slots // micro_batches), demand)
+
+
+def demand_of(costs: Costs, role: Role, slots: int, micro_batches: int) -> Demand:
+    """Return the demand of *role*: a chunk of a prompt, a decode micro-batch, or both."""
+    if role is Role.PREFILL:
+        return prefill_demand(costs, slots)
+    if role is Role.DECODE:
+        return decode_demand(costs, slots, -(-slots // micro_batches))
+    weight = costs.output_tokens * micro_batches / (slots * costs.num_chunks)
+    return mixed_demand(costs, slots, -(-slots // micro_batches), weight)
+
+
+def prefill_demand(costs: Costs, slots: int = 1) -> Demand:
+    """Return the demand of one chunk of a mean prompt; the head's once a request is spread."""
+    tokens, chunks = costs.prompt_tokens, costs.num_chunks
+    return Demand(
+        time=costs.prefill_prefix(tokens) / chunks,
+        extra=costs.head_extra(costs.head(1)) / chunks,
+        hops=((costs.forward_bytes(tokens / chunks), 1.0),),
+        back=(0.0, 0.0),
+        slots=slots,
+    )
+
+
+def decode_demand(costs: Costs, slots: int, batch: int) -> Demand:
+    """Return the demand of one micro-batch of *batch* requests."""
+    return Demand(
+        time=costs.decode_prefix(batch),
+        extra=costs.head_extra(costs.head(batch)),
+        hops=((costs.forward_bytes(batch), 1.0),),
+        back=(costs.return_bytes(batch), 1.0),
+        slots=slots,
+    )
+
+
+def mixed_demand(costs: Costs, slots: int, batch: int, weight: float) -> Demand:
+    """Return a chunk of prefill plus *weight* decode steps of *batch* requests."""
+    pre, dec = prefill_demand(costs, slots), decode_demand(costs, slots, batch)
+    return Demand(
+        time=pre.time + weight * dec.time,
+        extra=pre.extra + weight * dec.extra,
+        hops=(*pre.hops, (dec.hops[0][0], weight)),
+        back=(dec.back[0], weight),
+        slots=slots,
+    )
+
+
+def best_cut(
+    costs: Costs,
+    devices: tuple[int, ...],
+    demand: Demand,
+    criterion: Criterion,
+    limit: float = np.inf,
+) -> Cut | None:
+    """Return the best cut of the layers over *devices*, or None when none fits.
+
+    *limit* bounds every stage with its hop under the criterion ``sum`` [s].
+    """
+    best: tuple[float, Cut] | None = None
+    for members in collapse(costs, devices, demand, counts_return=criterion == "sum"):
+        value, stages = _solve(members.inner, criterion, limit, members.has_unlike_layers)
+        if value < np.inf and (best is None or value < best[0]):
+            best = value, _expand(members, stages)
+    return None if best is None else best[1]
+
+
+def _solve(
+    inner: Inner, criterion: Criterion, limit: float, keeps_all: bool
+) -> tuple[float, NDArray[np.int64]]:
+    from e2llm_opt.partition import kernel  # noqa: PLC0415 - numba costs 0.3 s
+
+    if criterion == "sum":
+        return kernel.least_sum(inner, limit)
+    return kernel.least_bottleneck(inner, keeps_all, 0.0)
+
+
+def _expand(members: Members, stages: NDArray[np.int64]) -> Cut:
+    """Classes back to devices, the first of each class first."""
+    waiting = [list(rows) for rows in members.rows]
+    return tuple((waiting[k].pop(0), int(start), int(stop)) for k, start, stop in stages)
+
+
+def _figures(costs: Costs, cut: Cut, role: Role, batch: int, demand: Demand) -> Partition:
+    if role is Role.DECODE:
+        stage, hop = decode_stages(costs, cut, batch)
+    else:
+        figures = prefill(costs, cut, costs.prompt_tokens)
+        stage, hop = figures.stage_s / costs.num_chunks, figures.hop_s / costs.num_chunks
+    if role is Role.MIXED:
+        weight = demand.back[1]
+        stage_s, hop_s = decode_stages(costs, cut, batch)
+        stage, hop = stage + weight * stage_s, hop + weight * hop_s
+    return Partition(
+        stages=cut, bottleneck_s=bottleneck(stage, hop), latency_s=float((stage + hop).sum())
+    )

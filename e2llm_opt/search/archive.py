@@ -1,0 +1,62 @@
+"""The best choices seen so far, in each scope, until their links are looked at."""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import TYPE_CHECKING
+
+from e2llm_opt.search.roles import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from e2llm_opt.search.evaluate import Evaluator, Outcome
+    from e2llm_opt.search.roles import Choice
+
+_NUM_KEPT = {Scope.ANY: 24, Scope.MIXED: 4, Scope.DISAGGREGATED: 4}
+
+
+class Archive:
+    """A short sorted list of choices a scope."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Scope, list[Choice]] = {scope: [] for scope in Scope}
+
+    def offer(self, found: dict[Scope, Choice]) -> None:
+        """Take choices in, if they are among the best."""
+        for scope, choice in found.items():
+            kept = self._kept[scope]
+            is_full = len(kept) >= _NUM_KEPT[scope]
+            if is_full and choice.sort_key >= kept[-1].sort_key:
+                continue
+            if any(choice.sort_key == other.sort_key for other in kept):
+                continue
+            insort(kept, choice, key=lambda c: c.sort_key)
+            del kept[_NUM_KEPT[scope] :]
+
+    def choices(self, scope: Scope) -> tuple[Choice, ...]:
+        """Return the choices of *scope*, best first."""
+        return tuple(self._kept[scope])
+
+    def best(self, scope: Scope, evaluator: Evaluator) -> Outcome | None:
+        """Return the best outcome of *scope*, links included.
+
+        Keys in the archive leave links out, so they are never worse than the truth: the walk
+        ends where no later choice can win.
+        """
+        return _first_true(self._kept[scope], evaluator)
+
+
+def _first_true(choices: Iterable[Choice], evaluator: Evaluator) -> Outcome | None:
+    best: tuple[tuple[float, ...], Outcome] | None = None
+    for choice in choices:
+        if best is not None and best[0] <= choice.key:
+            break
+        placed = evaluator.place(choice.groups, choice.roles, choice.variant)
+        if placed is None:
+            continue
+        outcome = evaluator.outcome(placed)
+        key = evaluator.key(outcome)
+        if best is None or key < best[0]:
+            best = key, outcome
+    return None if best is None else best[1]

@@ -1,0 +1,148 @@
+"""All groups seen so far as rows of arrays, so that any set of them is a pool in microseconds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from e2llm_opt.cost import kernel
+from e2llm_opt.cost.transfer import kv_transfer
+from e2llm_opt.problem import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from e2llm_opt.search.candidates import Candidate, Candidates, Group, Variant
+    from e2llm_opt.workload.workload import Workload
+
+    Floats = NDArray[np.float64]
+
+_FIRST_ROWS = 64
+
+
+class Atlas:
+    """Figures of every group of one variant, in every role it can play.
+
+    Parameters
+    ----------
+    candidates
+        The store of replicas.
+    variant
+        Which cuts.
+    """
+
+    def __init__(self, candidates: Candidates, variant: Variant) -> None:
+        self._candidates = candidates
+        self._variant = variant
+        self._row_of: dict[Group, int] = {}
+        self._found: list[list[Candidate | None]] = []
+        workload = candidates.costs.problem.workload
+        width = candidates.costs.problem.runtime.max_slots
+        empty: list[list[Candidate | None]] = [[None, None, None]] * _FIRST_ROWS
+        blank = np.full((_FIRST_ROWS, _FIRST_ROWS), np.nan)
+        self._all = pool_of(empty, blank, workload, width)
+
+    def pool(self, groups: Sequence[Group]) -> kernel.Pool:
+        """Return the rows of *groups* as a pool of their own."""
+        rows = np.array([self._row(group) for group in groups], dtype=np.int64)
+        for i in rows:
+            for j in rows:
+                if i != j and np.isnan(self._all.transfer[i, j]):
+                    self._all.transfer[i, j] = self._exposed(int(i), int(j))
+        twins = np.unique(rows)
+        if len(twins) < len(rows):
+            for i in twins:
+                if np.isnan(self._all.transfer[i, i]):
+                    self._all.transfer[i, i] = self._exposed(int(i), int(i))
+        fields = [array[rows] for array in self._all[:-2]]
+        return kernel.Pool(*fields, self._all.transfer[np.ix_(rows, rows)], self._all.load)
+
+    def _row(self, group: Group) -> int:
+        row = self._row_of.get(group)
+        if row is None:
+            found = [self._candidates.find(group, role, self._variant) for role in Role]
+            row = self._row_of[group] = len(self._found)
+            self._found.append(found)
+            if row >= len(self._all.occupancy):
+                self._grow()
+            workload = self._candidates.costs.problem.workload
+            width = self._all.decode_tpot.shape[1]
+            one = pool_of([found], np.full((1, 1), np.nan), workload, width)
+            for array, new in zip(self._all[:-2], one[:-2], strict=True):
+                array[row] = new[0]
+        return row
+
+    def _grow(self) -> None:
+        num = 2 * len(self._all.occupancy)
+        fields = []
+        for array in self._all[:-2]:
+            larger = np.zeros((num, *array.shape[1:]), dtype=array.dtype)
+            larger[: len(array)] = array
+            fields.append(larger)
+        transfer = np.full((num, num), np.nan)
+        old = len(self._all.transfer)
+        transfer[:old, :old] = self._all.transfer
+        self._all = kernel.Pool(*fields, transfer, self._all.load)
+
+    def _exposed(self, i: int, j: int) -> float:
+        """KV transfer between two groups on disjoint devices, by class [s]."""
+        source, target = self._found[i][0], self._found[j][1]
+        if source is None or target is None:
+            return float("inf")
+        waiting = {k: list(rows) for k, rows in self._candidates.rows.items()}
+        needed = source.group + target.group
+        if any(needed.count(k) > len(waiting[k]) for k in needed):
+            return float("inf")  # the two never stand side by side
+        costs = self._candidates.costs
+        cuts = []
+        for candidate in (source, target):
+            rows = [waiting[k].pop(0) for k in candidate.group]
+            old = self._candidates.concrete(candidate.group)
+            cuts.append(moved(candidate, old, rows).cut)
+        return kv_transfer(costs, cuts[0], cuts[1], source.prefill_latency_s).exposed_s
+
+
+def moved(candidate: Candidate, old: Sequence[int], new: Sequence[int]) -> Candidate:
+    """Return *candidate* on other devices of the same classes."""
+    where = dict(zip(old, new, strict=True))
+    return replace(candidate, cut=tuple((where[d], a, b) for d, a, b in candidate.cut))
+
+
+def pool_of(
+    found: list[list[Candidate | None]], transfer: Floats, workload: Workload, width: int
+) -> kernel.Pool:
+    """Return the pool of replicas given as rows of candidates (PREFILL, DECODE, MIXED)."""
+    num = len(found)
+    occupancy, latency, scv = np.full(num, np.inf), np.zeros(num), np.zeros(num)
+    slots = np.zeros((2, num), dtype=np.int64)
+    tpot = np.full((2, num, width), np.inf)
+    pause, mixed_latency, mixed_scv = np.zeros(num), np.zeros(num), np.zeros(num)
+    for r, (first, second, both) in enumerate(found):
+        if first is not None:
+            occupancy[r], latency[r] = first.occupancy_s, first.prefill_latency_s
+            scv[r] = first.scv
+        for i, candidate in enumerate((second, both)):
+            if candidate is not None:
+                slots[i, r] = candidate.slots
+                tpot[i, r, : candidate.slots] = candidate.tpot_s
+        if both is not None:
+            pause[r], mixed_latency[r] = both.pause_s, both.prefill_latency_s
+            mixed_scv[r] = both.scv
+    return kernel.Pool(
+        occupancy=occupancy,
+        prefill_latency=latency,
+        prefill_scv=scv,
+        decode_slots=slots[0].copy(),
+        decode_tpot=tpot[0].copy(),
+        mixed_slots=slots[1].copy(),
+        mixed_tpot=tpot[1].copy(),
+        mixed_pause=pause,
+        mixed_latency=mixed_latency,
+        mixed_scv=mixed_scv,
+        transfer=transfer,
+        load=np.array([workload.rate_per_s, workload.output.mean, workload.output.cv**2]),
+    )

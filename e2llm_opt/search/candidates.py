@@ -1,0 +1,331 @@
+"""The best replica that one group of devices can be, in each role; kept by device class."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from e2llm_opt.cost.pipeline import decode, decode_stages, prefill
+from e2llm_opt.partition.partition import best_cut, decode_demand, mixed_demand, prefill_demand
+from e2llm_opt.problem import Role
+from e2llm_opt.runtime import MixedPause
+from e2llm_opt.search.slots import most_slots, try_slots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.cost.pipeline import Cut
+    from e2llm_opt.partition.partition import Demand
+
+    Floats = NDArray[np.float64]
+
+Group = tuple[int, ...]
+"""A replica's devices as sorted class numbers, one entry a device."""
+
+
+class Variant(StrEnum):
+    """What a cut is best at."""
+
+    RATE = "rate"
+    """Requests a second with all slots full."""
+    LATENCY = "latency"
+    """One request alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A replica in one role: its cut, its slots and its figures.
+
+    Parameters
+    ----------
+    group, role
+        The devices by class, and the role.
+    cut
+        Stages (device row, start, stop); the first devices of each class stand for all.
+    slots
+        Requests decoded at once; 1 for PREFILL.
+    prefill_latency_s, occupancy_s
+        A mean prompt [s].
+    pause_s
+        How long decode stops for a prompt [s].
+    scv
+        Squared coefficient of variation of the occupancy (of the pause when MIXED).
+    tpot_s
+        Round with n + 1 requests [slots] [s].
+    micro_batches
+        Micro-batches with all slots full.
+    """
+
+    group: Group
+    role: Role
+    cut: Cut
+    slots: int
+    prefill_latency_s: float
+    occupancy_s: float
+    pause_s: float
+    scv: float
+    tpot_s: Floats
+    micro_batches: int
+
+    def service_rate(self, output_tokens: float) -> float:
+        """Return requests a second with everything busy."""
+        if self.role is Role.PREFILL:
+            return 1.0 / self.occupancy_s
+        pause = self.pause_s if self.role is Role.MIXED else 0.0
+        return self.slots / (self.slots * pause + output_tokens * float(self.tpot_s[-1]))
+
+    @property
+    def num_devices(self) -> int:
+        """Devices that hold layers."""
+        return len(self.cut)
+
+    def devices(self, class_of: Sequence[int], like: Sequence[int]) -> list[int]:
+        """Return this replica's device rows in the order of classes of *like*."""
+        waiting: dict[int, list[int]] = {}
+        for d, _, _ in self.cut:
+            waiting.setdefault(class_of[d], []).append(d)
+        return [waiting[class_of[d]].pop(0) for d in like]
+
+
+class Candidates:
+    """The store: asks the partitioner once for each multiset of device classes and role.
+
+    Parameters
+    ----------
+    costs
+        Of the problem.
+    devices
+        Rows that may be used, in the canonical order.
+
+    Attributes
+    ----------
+    rows
+        Device rows of each class, in the canonical order.
+    """
+
+    def __init__(self, costs: Costs, devices: Sequence[int]) -> None:
+        self.costs = costs
+        self.rows: dict[int, list[int]] = {}
+        for d in devices:
+            self.rows.setdefault(costs.classes.class_of[d], []).append(d)
+        self._kept: dict[tuple[Group, Role, Variant], Candidate | None] = {}
+
+    def find(self, group: Group, role: Role, variant: Variant) -> Candidate | None:
+        """Return the best replica of *group* in *role*; None where there is none."""
+        key = (group, role, variant)
+        if key not in self._kept:
+            self._kept[key] = self._search(group, role, variant) if self.fits(group) else None
+        return self._kept[key]
+
+    def fits(self, group: Group) -> bool:
+        """Whether weights and the KV cache of one request fit into the group's memory at all."""
+        room = self.costs.room()
+        least = float(self.costs.memory_prefix(1)[-1])
+        return sum(float(room[self.rows[k][0], 0]) for k in group) >= least - _tables(self.costs)
+
+    def at_cut(self, cut: Cut) -> Candidate | None:
+        """Return a MIXED replica with a given cut and as many slots as it holds fast enough.
+
+        None where it breaks memory, the speed limits, or has no path between two stages.
+        """
+        workload = self.costs.problem.workload
+        most = most_slots(self.costs, cut)
+        if workload.slots is not None:
+            most = workload.slots if most >= workload.slots else 0
+        while most >= 1 and not self._is_fast_enough(cut, most, Role.MIXED):
+            most = most - 1 if workload.slots is None else 0
+        if most < 1 or not math.isfinite(self._round(cut, most)):
+            return None
+        classes = self.costs.classes.class_of
+        group = tuple(sorted(classes[d] for d, _, _ in cut))
+        return self._candidate(group, Role.MIXED, cut, most)
+
+    def concrete(self, group: Group) -> tuple[int, ...]:
+        """Return device rows for *group*: the first of each class."""
+        seen: dict[int, int] = {}
+        found = []
+        for k in group:
+            found.append(self.rows[k][seen.get(k, 0)])
+            seen[k] = seen.get(k, 0) + 1
+        return tuple(found)
+
+    def _search(self, group: Group, role: Role, variant: Variant) -> Candidate | None:
+        devices = self.concrete(group)
+        if role is Role.PREFILL:
+            return self._prefill(group, devices, variant)
+        if variant is Variant.LATENCY:
+            return self._alone(group, devices, role)
+        return self._fastest(group, devices, role)
+
+    def _prefill(
+        self, group: Group, devices: tuple[int, ...], variant: Variant
+    ) -> Candidate | None:
+        demand = prefill_demand(self.costs)
+        cuts = [best_cut(self.costs, devices, demand, "sum")]
+        if cuts[0] is None:
+            return None
+        if self.costs.problem.runtime.is_pipelined and len(devices) > 1:
+            widest = best_cut(self.costs, devices, demand, "bottleneck")
+            if widest is not None:
+                limit = self._chunk_bottleneck(widest)
+                cuts += [widest, best_cut(self.costs, devices, demand, "sum", limit)]
+        found = [self._candidate(group, Role.PREFILL, cut, 1) for cut in cuts if cut is not None]
+        if variant is Variant.LATENCY:
+            return min(found, key=lambda c: (c.prefill_latency_s, c.occupancy_s))
+        return min(found, key=lambda c: (c.occupancy_s, c.prefill_latency_s))
+
+    def _chunk_bottleneck(self, cut: Cut) -> float:
+        figures = prefill(self.costs, cut, self.costs.prompt_tokens)
+        return figures.occupancy_s / self.costs.num_chunks * (1 + 1e-12)
+
+    def _alone(self, group: Group, devices: tuple[int, ...], role: Role) -> Candidate | None:
+        """Least latency of one request: sums of stages, with as many slots as that cut holds."""
+        costs, fixed = self.costs, self.costs.problem.workload.slots
+        slots = fixed or 1
+        demands = [decode_demand(costs, slots, 1)]
+        if role is Role.MIXED:
+            weights = {costs.output_tokens, costs.output_tokens / costs.num_chunks}
+            demands = [mixed_demand(costs, slots, 1, weight) for weight in sorted(weights)]
+        cuts = [best_cut(costs, devices, demand, "sum") for demand in demands]
+        found = []
+        for cut in dict.fromkeys(cuts):
+            if cut is None:
+                continue
+            most = fixed or most_slots(costs, cut)
+            while most >= 1 and not self._is_fast_enough(cut, most, role):
+                most = 0 if fixed else most - max(1, most // 8)
+            if most >= 1:
+                found.append(self._candidate(group, role, cut, most))
+        return min(found, key=self._latency_alone, default=None)
+
+    def _latency_alone(self, candidate: Candidate) -> float:
+        decoding = self.costs.output_tokens * float(candidate.tpot_s[0])
+        if candidate.role is Role.MIXED:
+            return decoding + candidate.prefill_latency_s
+        return decoding
+
+    def _fastest(self, group: Group, devices: tuple[int, ...], role: Role) -> Candidate | None:
+        """Most requests a second over slots, micro-batches and cuts, within the speed limits."""
+        found: dict[int, tuple[float, Cut] | None] = {}
+
+        def rate(slots: int) -> float:
+            if slots not in found:
+                found[slots] = self._best_at(devices, role, slots)
+            at = found[slots]
+            return 0.0 if at is None else at[0]
+
+        try_slots(self.costs, devices, rate)
+        ranked = [(at[0], -slots, at[1]) for slots, at in found.items() if at is not None]
+        if not ranked:
+            return None
+        _, negative, cut = max(ranked, key=lambda at: at[:2])
+        return self._candidate(group, role, cut, -negative)
+
+    def _best_at(
+        self, devices: tuple[int, ...], role: Role, slots: int
+    ) -> tuple[float, Cut] | None:
+        """Return the best (rate, cut) with exactly *slots* slots."""
+        best: tuple[float, Cut] | None = None
+        for cut in dict.fromkeys(self._cuts(devices, role, slots)):
+            round_s, pause = self._round(cut, slots), self._pause(cut, role)
+            effective = round_s + slots * pause / self.costs.output_tokens
+            if effective > self.costs.problem.workload.slowest_tpot_s:
+                continue
+            rate = slots / (self.costs.output_tokens * effective)
+            if best is None or rate > best[0]:
+                best = rate, cut
+        return best
+
+    def _cuts(self, devices: tuple[int, ...], role: Role, slots: int) -> Iterator[Cut]:
+        """Yield the cuts worth trying: both criteria, at the batch of each number of micro-batches."""
+        is_pipelined = self.costs.problem.runtime.is_pipelined
+        most = min(len(devices), slots) if is_pipelined else 1
+        for m in range(1, most + 1):
+            batch = -(-slots // m)
+            demands = [decode_demand(self.costs, slots, batch)]
+            if role is Role.MIXED:
+                weight = self.costs.output_tokens * m / (slots * self.costs.num_chunks)
+                demands.append(mixed_demand(self.costs, slots, batch, weight))
+            for demand in demands:
+                yield from self._both(devices, demand)
+
+    def _both(self, devices: tuple[int, ...], demand: Demand) -> Iterator[Cut]:
+        cut = best_cut(self.costs, devices, demand, "sum")
+        if cut is not None:
+            yield cut
+        if self.costs.problem.runtime.is_pipelined and len(devices) > 1:
+            cut = best_cut(self.costs, devices, demand, "bottleneck")
+            if cut is not None:
+                yield cut
+
+    def _round(self, cut: Cut, slots: int) -> float:
+        """Return the best round at exactly *slots* requests [s]."""
+        is_pipelined = self.costs.problem.runtime.is_pipelined
+        most = min(len(cut), slots) if is_pipelined else 1
+        best = math.inf
+        for m in range(1, most + 1):
+            stage, hop = decode_stages(self.costs, cut, -(-slots // m))
+            busy = stage + hop
+            busy[-1] = stage[-1]
+            best = min(best, max(float((stage + hop).sum()), m * float(busy.max())))
+        return best
+
+    def _pause(self, cut: Cut, role: Role, tokens: float | None = None) -> float:
+        if role is not Role.MIXED:
+            return 0.0
+        figures = prefill(self.costs, cut, tokens or self.costs.prompt_tokens)
+        is_short = self.costs.problem.runtime.mixed_pause is MixedPause.OCCUPANCY
+        return figures.occupancy_s if is_short else figures.latency_s
+
+    def _is_fast_enough(self, cut: Cut, slots: int, role: Role) -> bool:
+        stall = slots * self._pause(cut, role) / self.costs.output_tokens
+        return self._round(cut, slots) + stall <= self.costs.problem.workload.slowest_tpot_s
+
+    def _candidate(self, group: Group, role: Role, cut: Cut, slots: int) -> Candidate:
+        figures = prefill(self.costs, cut, self.costs.prompt_tokens)
+        rounds = decode(self.costs, cut, slots)
+        return Candidate(
+            group=group,
+            role=role,
+            cut=cut,
+            slots=slots,
+            prefill_latency_s=figures.latency_s,
+            occupancy_s=figures.occupancy_s,
+            pause_s=self._pause(cut, role),
+            scv=self._scv(cut, role),
+            tpot_s=rounds.tpot_s,
+            micro_batches=int(rounds.micro_batches[-1]),
+        )
+
+    def _scv(self, cut: Cut, role: Role) -> float:
+        """Squared cv of the occupancy (pause) over the prompt lengths, by Gauss-Hermite nodes."""
+        prompt = self.costs.problem.workload.prompt
+        if role is Role.DECODE or prompt.cv == 0:
+            return 0.0
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_NUM_NODES)
+        weights = weights / weights.sum()
+        times = np.empty(_NUM_NODES)
+        for i, z in enumerate(nodes):
+            tokens = prompt.quantile(float(z))
+            if role is Role.MIXED:
+                times[i] = self._pause(cut, role, tokens)
+            else:
+                times[i] = prefill(self.costs, cut, tokens).occupancy_s
+        mean = float(weights @ times)
+        return float(weights @ times**2) / mean**2 - 1.0
+
+
+_NUM_NODES = 7
+
+
+def _tables(costs: Costs) -> float:
+    """Slack for a quick check of memory: never more than embedding and head [bytes]."""
+    model = costs.problem.model
+    return model.embedding_bytes + model.head_bytes

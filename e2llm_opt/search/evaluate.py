@@ -1,0 +1,195 @@
+"""What a set of replicas is worth: roles, queueing, KV transfers and link limits together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from e2llm_opt.cost import kernel
+from e2llm_opt.cost.transfer import kv_transfer
+from e2llm_opt.problem import Objective, Role
+from e2llm_opt.search.atlas import Atlas, moved, pool_of
+from e2llm_opt.search.candidates import Variant
+from e2llm_opt.search.routing import Traffic, route
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from e2llm_opt.search.candidates import Candidate, Candidates, Group
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+ROLE_CODES = {Role.PREFILL: kernel.PREFILL, Role.DECODE: kernel.DECODE, Role.MIXED: kernel.MIXED}
+_NO_STEADY_STATE = 1e300
+Key = tuple[float, ...]
+"""Sorts plans: the smaller, the better."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Replicas in their roles with everything predicted of them.
+
+    Parameters
+    ----------
+    replicas
+        Candidates with the devices they really use.
+    traffic
+        Requests of each replica and on each route, and the capacity that links leave.
+    waiting_time_s, ttft_s, latency_s
+        Means [s]; inf above capacity.
+    tpot_s, unloaded_latency_s
+        Means [s].
+    """
+
+    replicas: tuple[Candidate, ...]
+    traffic: Traffic
+    waiting_time_s: float
+    ttft_s: float
+    tpot_s: float
+    latency_s: float
+    unloaded_latency_s: float
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether the arrival rate is below capacity."""
+        return self.waiting_time_s < np.inf
+
+    @property
+    def num_devices(self) -> int:
+        """Devices that hold layers."""
+        return sum(replica.num_devices for replica in self.replicas)
+
+
+class Evaluator:
+    """Turns groups and roles into outcomes, and compares them.
+
+    Parameters
+    ----------
+    candidates
+        The store of replicas.
+    wait_unit_s
+        Waits are compared after rounding to this (DESIGN section 5) [s].
+    """
+
+    def __init__(self, candidates: Candidates, wait_unit_s: float = 1e-3) -> None:
+        self.candidates = candidates
+        self.costs = candidates.costs
+        self.wait_unit_s = wait_unit_s
+        self.num_evaluations = 0
+        self._atlases = {variant: Atlas(candidates, variant) for variant in Variant}
+
+    def key(self, outcome: Outcome) -> Key:
+        """Return what sorts plans: stable first, then the objective, latency, fewer devices."""
+        values = [
+            outcome.traffic.capacity_per_s,
+            outcome.waiting_time_s,
+            outcome.ttft_s,
+            outcome.tpot_s,
+            outcome.latency_s,
+            outcome.unloaded_latency_s,
+        ]
+        return tuple(self.keys(np.array([values]), outcome.num_devices)[0].tolist())
+
+    def keys(self, values: Floats, num_devices: int) -> Floats:
+        """Return the keys of figures as the queueing kernel gives them [A, 5].
+
+        Columns: 0 stable, 1 not, 2 impossible; what the objective minimises; two that decide
+        where that is equal; the number of devices.
+        """
+        capacity, wait, latency, alone = values[:, [0, 1, 4, 5]].T
+        units = np.minimum(np.rint(wait / self.wait_unit_s), _NO_STEADY_STATE)
+        latency = np.minimum(_rounded(latency), _NO_STEADY_STATE)
+        alone, drain = _rounded(alone), _rounded(1.0 / np.maximum(capacity, 1e-300))
+        zero = np.zeros(len(values))
+        objective = self.costs.problem.objective
+        if objective is Objective.THROUGHPUT:
+            keys = np.stack([zero, drain, units, latency], axis=1)
+        else:
+            stable = [zero, units, latency, zero]
+            if objective is Objective.LATENCY:
+                stable = [zero, alone, units, latency]
+            is_stable = (wait < np.inf)[:, None]
+            unstable = [zero + 1.0, drain, alone, zero]
+            keys = np.where(is_stable, np.stack(stable, axis=1), np.stack(unstable, axis=1))
+        keys[capacity <= 0] = [2.0, 0.0, 0.0, 0.0]
+        return np.concatenate([keys, np.full((len(keys), 1), float(num_devices))], axis=1)
+
+    def screen(self, groups: Sequence[Group], variant: Variant, roles: Ints) -> Floats:
+        """Return the figures of each row of role codes, links left out [A, 6].
+
+        Never worse than the truth: a saturated link only takes capacity away.
+        """
+        self.num_evaluations += len(roles)
+        return kernel.screen(self.pool(groups, variant), roles)
+
+    def pool(self, groups: Sequence[Group], variant: Variant) -> kernel.Pool:
+        """Return the queueing kernel's view of *groups*, each in every role it can play."""
+        return self._atlases[variant].pool(groups)
+
+    def outcome(self, replicas: Sequence[Candidate]) -> Outcome:
+        """Return the full outcome of *replicas*, which hold disjoint devices.
+
+        Replicas without traffic are kept: see :func:`without_idle`.
+        """
+        replicas = tuple(replicas)
+        num = len(replicas)
+        found = [[c if c.role is role else None for role in Role] for c in replicas]
+        moves = {
+            (i, j): kv_transfer(self.costs, source.cut, target.cut, source.prefill_latency_s)
+            for i, source in enumerate(replicas)
+            for j, target in enumerate(replicas)
+            if source.role is Role.PREFILL and target.role is Role.DECODE
+        }
+        transfer = np.full((num, num), np.inf)
+        for pair, move in moves.items():
+            transfer[pair] = move.exposed_s
+        pool = pool_of(
+            found,
+            transfer,
+            self.costs.problem.workload,
+            max((c.slots for c in replicas), default=1),
+        )
+        roles = np.array([ROLE_CODES[c.role] for c in replicas], dtype=np.int64)
+        self.num_evaluations += 1
+        values, rates = kernel.evaluate(pool, roles)
+        traffic = route(self.costs, replicas, moves, rates, float(values[kernel.CAPACITY]))
+        if self.costs.problem.workload.rate_per_s >= traffic.capacity_per_s * (1 - 1e-9):
+            values[[kernel.WAITING, kernel.TTFT, kernel.LATENCY]] = np.inf
+        return Outcome(
+            replicas=replicas,
+            traffic=traffic,
+            waiting_time_s=float(values[kernel.WAITING]),
+            ttft_s=float(values[kernel.TTFT]),
+            tpot_s=float(values[kernel.TPOT]),
+            latency_s=float(values[kernel.LATENCY]),
+            unloaded_latency_s=float(values[kernel.UNLOADED]),
+        )
+
+    def place(
+        self, groups: Sequence[Group], roles: Sequence[Role | None], variant: Variant
+    ) -> tuple[Candidate, ...] | None:
+        """Return candidates on disjoint devices for *groups* in *roles* (None: not used)."""
+        waiting = {k: list(rows) for k, rows in self.candidates.rows.items()}
+        placed = []
+        for group, role in zip(groups, roles, strict=True):
+            rows = [waiting[k].pop(0) for k in group]
+            if role is None:
+                continue
+            candidate = self.candidates.find(group, role, variant)
+            if candidate is None:
+                return None
+            placed.append(moved(candidate, self.candidates.concrete(group), rows))
+        return tuple(placed)
+
+
+def _rounded(values: Floats) -> Floats:
+    """Drop the digits that only the order of additions decides."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        digits = 10.0 ** (9 - np.floor(np.log10(np.abs(values))))
+        short = np.rint(values * digits) / digits
+    return np.where(np.isfinite(short), short, values)

@@ -1,0 +1,131 @@
+"""The genetic algorithm over groupings: thin classes around our operators; pymoo stays here."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pymoo.algorithms.soo.nonconvex.ga import GA
+from pymoo.core.crossover import Crossover
+from pymoo.core.duplicate import DuplicateElimination
+from pymoo.core.mutation import Mutation
+from pymoo.core.problem import ElementwiseProblem
+
+from e2llm_opt.search.operators import canonical, crossover, mutate, random_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.random import Generator
+    from numpy.typing import NDArray
+
+    from e2llm_opt.search.stop import Stop
+
+    Labels = NDArray[np.int64]
+
+POPULATION = 40
+MUTATION_PROBABILITY = 0.8
+
+
+class _Grouping(ElementwiseProblem):  # type: ignore[misc] - pymoo has no types
+    def __init__(self, num_devices: int, judge: Callable[[Labels], float]) -> None:
+        super().__init__(n_var=num_devices, n_obj=1, xl=-1, xu=num_devices, vtype=int)
+        self._judge = judge
+
+    def _evaluate(self, x: Labels, out: dict[str, Any], *_: Any, **__: Any) -> None:
+        out["F"] = self._judge(canonical(x.astype(np.int64)))
+
+
+class _GroupCrossover(Crossover):  # type: ignore[misc] - pymoo has no types
+    def __init__(self) -> None:
+        super().__init__(n_parents=2, n_offsprings=2)
+
+    def _do(self, _: Any, x: Labels, *__: Any, random_state: Generator, **___: Any) -> Labels:
+        out = np.empty_like(x)
+        for k in range(x.shape[1]):
+            mother, father = x[0, k].astype(np.int64), x[1, k].astype(np.int64)
+            out[0, k] = crossover(mother, father, random_state)
+            out[1, k] = crossover(father, mother, random_state)
+        return out
+
+
+class _GroupMutation(Mutation):  # type: ignore[misc] - pymoo has no types
+    def _do(self, _: Any, x: Labels, *__: Any, random_state: Generator, **___: Any) -> Labels:
+        return np.array([mutate(row.astype(np.int64), random_state) for row in x])
+
+
+class _SameGrouping(DuplicateElimination):  # type: ignore[misc] - pymoo has no types
+    """Duplicates up to relabelling: equal groupings by device class."""
+
+    def __init__(self, identity: Callable[[Labels], object]) -> None:
+        super().__init__()
+        self._identity = identity
+
+    def _do(self, pop: Any, other: Any, is_duplicate: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        known = set() if other is None else {self._of(one) for one in other}
+        for i, one in enumerate(pop):
+            name = self._of(one)
+            is_duplicate[i] = name in known
+            if other is None:
+                known.add(name)
+        return is_duplicate
+
+    def _of(self, one: Any) -> object:
+        return self._identity(canonical(one.X.astype(np.int64)))
+
+
+def evolve(
+    seeds: Sequence[Labels],
+    judge: Callable[[Labels], float],
+    identity: Callable[[Labels], object],
+    *,
+    stop: Stop,
+    seed: int,
+    tell: Callable[[], None],
+) -> None:
+    """Search groupings until *stop*; whatever *judge* sees is its own to keep.
+
+    Parameters
+    ----------
+    seeds
+        Groupings to start from, one label a device; random ones fill the population.
+    judge
+        Labels -> what is to be minimised; called once for each new grouping.
+    identity
+        Labels -> equal for groupings that are one up to relabelling.
+    stop
+        Limits.
+    seed
+        Of the random numbers.
+    tell
+        Called after each generation.
+    """
+    num_devices = len(seeds[0])
+    rng = np.random.default_rng(seed)
+    start = [canonical(labels) for labels in seeds]
+    start += [random_labels(num_devices, rng) for _ in range(max(0, POPULATION - len(start)))]
+    algorithm = GA(
+        pop_size=POPULATION,
+        sampling=np.array(start),
+        crossover=_GroupCrossover(),
+        mutation=_GroupMutation(prob=MUTATION_PROBABILITY),
+        eliminate_duplicates=_SameGrouping(identity),
+    )
+    algorithm.setup(_Grouping(num_devices, judge), seed=seed, termination=("n_gen", 10**9))
+    began = time.monotonic()
+    best, since, evaluations = np.inf, 0, 0
+    while algorithm.has_next():
+        population = algorithm.ask()
+        if population is None or len(population) == 0:
+            return
+        algorithm.evaluator.eval(algorithm.problem, population)
+        evaluations += len(population)
+        algorithm.tell(infills=population)
+        tell()
+        reached = float(population.get("F").min())
+        since = 0 if reached < best else since + 1
+        best = min(best, reached)
+        is_late = stop.time_limit_s is not None and time.monotonic() - began > stop.time_limit_s
+        if evaluations >= stop.max_evaluations or since >= stop.stagnation or is_late:
+            return

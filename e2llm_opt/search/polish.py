@@ -1,0 +1,90 @@
+"""Local improvement of a finished outcome: other cuts, other roles, fewer replicas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from e2llm_opt.problem import Role
+from e2llm_opt.search.atlas import moved
+from e2llm_opt.search.candidates import Variant
+from e2llm_opt.search.roles import Scope, engine_roles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.evaluate import Evaluator, Outcome
+
+_MAX_ROUNDS = 20
+_NO_TRAFFIC = 1e-6
+"""Share of the requests below which a replica counts as idle."""
+
+
+def polish(evaluator: Evaluator, outcome: Outcome, scope: Scope) -> Outcome:
+    """Return *outcome* after changes of single replicas, as long as its key improves.
+
+    Replicas without traffic are dropped where that leaves the key as good (fewer devices).
+    """
+    best = outcome
+    for _ in range(_MAX_ROUNDS):
+        others = [evaluator.outcome(replicas) for replicas in _changes(evaluator, best, scope)]
+        better = min(others, key=evaluator.key, default=best)
+        if not evaluator.key(better) < evaluator.key(best):
+            break
+        best = better
+    return best
+
+
+def _changes(
+    evaluator: Evaluator, outcome: Outcome, scope: Scope
+) -> Iterator[tuple[Candidate, ...]]:
+    """Yield the outcome's replicas with one of them changed, or without one."""
+    problem = evaluator.costs.problem
+    replicas = outcome.replicas
+    keeps_all = problem.constraints.use_all_devices or problem.constraints.replicas is not None
+    for i, replica in enumerate(replicas):
+        rest = (*replicas[:i], *replicas[i + 1 :])
+        if not keeps_all and rest and is_whole(rest):
+            yield rest
+        for other in _others(evaluator, replica, scope):
+            changed = (*replicas[:i], other, *replicas[i + 1 :])
+            if is_whole(changed):
+                yield changed
+    carried = sum(outcome.traffic.rates_per_s)
+    busy = tuple(
+        replica
+        for replica, rate in zip(replicas, outcome.traffic.rates_per_s, strict=True)
+        if rate > _NO_TRAFFIC * carried
+    )
+    if not keeps_all and 0 < len(busy) < len(replicas) and is_whole(busy):
+        yield busy
+
+
+def is_whole(replicas: tuple[Candidate, ...]) -> bool:
+    """Whether PREFILL and DECODE replicas are both there, or neither is."""
+    roles = {replica.role for replica in replicas}
+    return (Role.PREFILL in roles) == (Role.DECODE in roles)
+
+
+def _others(evaluator: Evaluator, replica: Candidate, scope: Scope) -> Iterator[Candidate]:
+    """Yield the same devices in every other role and cut that *scope* allows."""
+    problem = evaluator.costs.problem
+    wanted = problem.constraints.roles
+    for role in engine_roles(problem):
+        is_mixed = role is Role.MIXED
+        if (scope is Scope.MIXED or wanted == "mixed") and not is_mixed:
+            continue
+        if (scope is Scope.DISAGGREGATED or wanted == "disaggregated") and is_mixed:
+            continue
+        for variant in Variant:
+            other = evaluator.candidates.find(replica.group, role, variant)
+            if other is None or other.num_devices != len(replica.group):
+                continue
+            old = evaluator.candidates.concrete(replica.group)
+            placed = moved(other, old, replica.devices(evaluator.costs.classes.class_of, old))
+            if (placed.role, placed.cut, placed.slots) != (
+                replica.role,
+                replica.cut,
+                replica.slots,
+            ):
+                yield placed

@@ -1,0 +1,209 @@
+"""Which replica plays which role: exact by enumeration, by comparative advantage beyond."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from e2llm_opt.cost import kernel
+from e2llm_opt.problem import Role
+from e2llm_opt.search.evaluate import ROLE_CODES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from e2llm_opt.problem import Problem
+    from e2llm_opt.search.candidates import Group, Variant
+    from e2llm_opt.search.evaluate import Evaluator, Key
+
+    Ints = NDArray[np.int64]
+
+MAX_REPLICAS = 12
+"""Most replicas whose roles are enumerated (DESIGN section 6)."""
+_ROLE_OF = {code: role for role, code in ROLE_CODES.items()}
+_MAX_ROUNDS = 20
+
+
+def engine_roles(problem: Problem) -> tuple[Role, ...]:
+    """Return the roles that the engine can play."""
+    return tuple(Role) if problem.runtime.has_disaggregation else (Role.MIXED,)
+
+
+class Scope(StrEnum):
+    """Which assignments are compared with each other."""
+
+    ANY = "any"
+    """Whatever the constraints allow: the plan itself."""
+    MIXED = "mixed"
+    """All replicas MIXED."""
+    DISAGGREGATED = "disaggregated"
+    """PREFILL and DECODE only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Groups in roles, and their key with links left out."""
+
+    key: Key
+    groups: tuple[Group, ...]
+    roles: tuple[Role, ...]
+    variant: Variant
+
+    @property
+    def sort_key(self) -> tuple[object, ...]:
+        """Key first; groups and roles decide between equals, whatever was seen first."""
+        return (self.key, len(self.groups), self.groups, self.roles, self.variant)
+
+
+class RoleChooser:
+    """Finds the best roles of a set of groups.
+
+    Parameters
+    ----------
+    evaluator
+        Judges them.
+    roles
+        Those that may be played.
+    max_assignments
+        Above so many assignments, roles go by comparative advantage and local moves.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        roles: tuple[Role, ...],
+        max_assignments: int = 3**MAX_REPLICAS,
+    ) -> None:
+        self._evaluator = evaluator
+        self._roles = roles
+        self._wanted = evaluator.costs.problem.constraints.roles
+        self._max_assignments = max_assignments
+
+    def best(self, groups: Sequence[Group], variant: Variant) -> dict[Scope, Choice]:
+        """Return the best assignment in which every group has a role, and the best of each scope.
+
+        Parameters
+        ----------
+        groups
+            Disjoint groups.
+        variant
+            Which cuts.
+        """
+        options = [self.options(group, variant) for group in groups]
+        if not groups or not all(options):
+            return {}
+        size = float(np.prod([float(len(option)) for option in options]))
+        if len(groups) <= MAX_REPLICAS and size <= self._max_assignments:
+            rows = np.array(list(_assignments(groups, options)), dtype=np.int64)
+            return self._pick(groups, variant, rows.reshape(-1, len(groups)))
+        return self._by_advantage(groups, variant, options)
+
+    def options(self, group: Group, variant: Variant) -> tuple[int, ...]:
+        """Return the role codes that a group can play with layers on every device."""
+        codes = []
+        for role in self._roles:
+            found = self._evaluator.candidates.find(group, role, variant)
+            if found is not None and found.num_devices == len(group):
+                codes.append(ROLE_CODES[role])
+        return tuple(codes)
+
+    def _pick(self, groups: Sequence[Group], variant: Variant, rows: Ints) -> dict[Scope, Choice]:
+        if len(rows) == 0:
+            return {}
+        values = self._evaluator.screen(groups, variant, rows)
+        keys = self._evaluator.keys(values, sum(len(group) for group in groups))
+        order = np.lexsort(keys.T[::-1])
+        order = order[values[order, kernel.CAPACITY] > 0]
+        is_mixed = (rows[order] == kernel.MIXED).all(axis=1)
+        is_split = (rows[order] != kernel.MIXED).all(axis=1)
+        found: dict[Scope, Choice] = {}
+        is_any = {"mixed": is_mixed, "disaggregated": is_split}.get(self._wanted)
+        for scope, chosen in (
+            (Scope.ANY, order if is_any is None else order[is_any]),
+            (Scope.MIXED, order[is_mixed]),
+            (Scope.DISAGGREGATED, order[is_split]),
+        ):
+            if len(chosen):
+                codes = rows[chosen[0]].tolist()
+                roles = tuple(_ROLE_OF[code] for code in codes)
+                found[scope] = Choice(
+                    key=tuple(keys[chosen[0]].tolist()),
+                    groups=tuple(groups),
+                    roles=roles,
+                    variant=variant,
+                )
+        return found
+
+    def _by_advantage(
+        self, groups: Sequence[Group], variant: Variant, options: list[tuple[int, ...]]
+    ) -> dict[Scope, Choice]:
+        """Sort by prefill rate / decode rate: PREFILL in front, DECODE behind, MIXED between.
+
+        Optimal for the divisible problem; then any one role is changed while that helps.
+        """
+        pool = self._evaluator.pool(groups, variant)
+        slots = np.maximum(pool.decode_slots, 1)
+        full = pool.decode_tpot[np.arange(len(groups)), slots - 1]
+        order = np.argsort(-(full / slots) / pool.occupancy, kind="stable")
+        start = np.array(list(_intervals(order, options)), dtype=np.int64)
+        found = self._pick(groups, variant, start.reshape(-1, len(groups)))
+        for _ in range(_MAX_ROUNDS):
+            if Scope.ANY not in found:
+                break
+            codes = [ROLE_CODES[role] for role in found[Scope.ANY].roles]
+            rows = np.array(list(_neighbours(codes, options)), dtype=np.int64)
+            other = self._pick(groups, variant, rows.reshape(-1, len(groups)))
+            is_better = Scope.ANY in other and other[Scope.ANY].key < found[Scope.ANY].key
+            for scope, choice in other.items():
+                if scope not in found or choice.key < found[scope].key:
+                    found[scope] = choice
+            if not is_better:
+                break
+        return found
+
+
+def _assignments(
+    groups: Sequence[Group], options: list[tuple[int, ...]]
+) -> Iterator[tuple[int, ...]]:
+    """Yield role codes for all groups; equal groups take roles in order, so that none repeats."""
+    twin = [
+        max((j for j in range(i) if groups[j] == group), default=-1)
+        for i, group in enumerate(groups)
+    ]
+    for codes in product(*options):
+        is_first = all(j < 0 or codes[j] <= codes[i] for i, j in enumerate(twin))
+        if is_first and _is_paired(codes):
+            yield codes
+
+
+def _is_paired(codes: Sequence[int]) -> bool:
+    """Whether PREFILL and DECODE are both there or both absent."""
+    return (kernel.PREFILL in codes) == (kernel.DECODE in codes)
+
+
+def _intervals(order: NDArray[np.int64], options: list[tuple[int, ...]]) -> Iterator[list[int]]:
+    num = len(order)
+    for front in range(num + 1):
+        for back in range(front, num + 1):
+            codes = [kernel.MIXED] * num
+            for i in order[:front]:
+                codes[i] = kernel.PREFILL
+            for i in order[back:]:
+                codes[i] = kernel.DECODE
+            fits = all(code in option for code, option in zip(codes, options, strict=True))
+            if fits and _is_paired(codes):
+                yield codes
+
+
+def _neighbours(codes: list[int], options: list[tuple[int, ...]]) -> Iterator[list[int]]:
+    for i, option in enumerate(options):
+        for code in option:
+            changed = [*codes[:i], code, *codes[i + 1 :]]
+            if code != codes[i] and _is_paired(changed):
+                yield changed

@@ -1,0 +1,203 @@
+"""Which requests go where: the pool's shares, corrected by a linear program where a link saturates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from e2llm_opt.cost.transfer import decode_loads, prefill_loads
+from e2llm_opt.problem import Role
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.cost.transfer import KvTransfer, Loads
+    from e2llm_opt.inventory.network import Resource
+    from e2llm_opt.search.candidates import Candidate
+
+    Floats = NDArray[np.float64]
+    Moves = dict[tuple[int, int], KvTransfer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Requests a second of each replica and route, below what links can carry.
+
+    Parameters
+    ----------
+    capacity_per_s
+        Of the whole plan, link limits included [1/s].
+    rates_per_s
+        Requests that each replica takes part in [R] [1/s].
+    routes
+        (PREFILL replica, DECODE replica) -> (rate [1/s], transfer).
+    saturated
+        Links and cards that limit the capacity.
+    """
+
+    capacity_per_s: float
+    rates_per_s: tuple[float, ...]
+    routes: dict[tuple[int, int], tuple[float, KvTransfer]]
+    saturated: tuple[Resource, ...]
+
+
+def route(
+    costs: Costs,
+    replicas: tuple[Candidate, ...],
+    moves: Moves,
+    rates: Floats,
+    capacity: float,
+) -> Traffic:
+    """Return the traffic of a plan.
+
+    Parameters
+    ----------
+    costs, replicas
+        The problem's costs, and the replicas on their devices.
+    moves
+        KV transfer of each (PREFILL, DECODE) pair.
+    rates
+        Long-run rates of the pools [R] [1/s].
+    capacity
+        Of the replicas, links left out [1/s].
+    """
+    flows = _pool_flows(replicas, moves, rates)
+    loads = _flow_loads(costs, replicas, moves, flows)
+    carried = sum(flows.values())
+    busiest = _busiest(costs, flows, loads) / carried if carried > 0 else 0.0
+    if busiest * capacity <= 1.0:
+        return _traffic(replicas, moves, flows, capacity, ())
+    limit, flows = _relieve(costs, replicas, flows, loads, capacity)
+    saturated = _saturated(costs, flows, loads, limit)
+    return _traffic(replicas, moves, flows, limit, saturated)
+
+
+Flow = tuple[int, int]
+"""(PREFILL, DECODE) replicas of a route, or (MIXED, MIXED) for one that stays."""
+
+
+def _pool_flows(replicas: tuple[Candidate, ...], moves: Moves, rates: Floats) -> dict[Flow, float]:
+    taken = sum(float(rates[i]) for i, c in enumerate(replicas) if c.role is Role.PREFILL)
+    flows: dict[Flow, float] = {}
+    for i, candidate in enumerate(replicas):
+        if candidate.role is Role.MIXED:
+            flows[i, i] = float(rates[i])
+    for i, j in moves:
+        flows[i, j] = float(rates[i] * rates[j]) / taken if taken > 0 else 0.0
+    return flows
+
+
+def _flow_loads(
+    costs: Costs, replicas: tuple[Candidate, ...], moves: Moves, flows: dict[Flow, float]
+) -> dict[Flow, Loads]:
+    """Bytes that one request of each flow puts on links and cards."""
+    first = [prefill_loads(costs, c.cut) for c in replicas]
+    second = [decode_loads(costs, c.cut, -(-c.slots // c.micro_batches)) for c in replicas]
+    found: dict[Flow, Loads] = {}
+    for i, j in flows:
+        parts = [first[i], second[j], moves[i, j].loads if i != j else {}]
+        total: Loads = {}
+        for part in parts:
+            for resource, num_bytes in part.items():
+                if resource[0] != "bus":
+                    total[resource] = total.get(resource, 0.0) + num_bytes
+        found[i, j] = total
+    return found
+
+
+def _busiest(costs: Costs, flows: dict[Flow, float], loads: dict[Flow, Loads]) -> float:
+    """Highest utilisation of a link or card."""
+    used = _used(flows, loads)
+    return max((used[r] / costs.network.capacity[r] for r in used), default=0.0)
+
+
+def _used(flows: dict[Flow, float], loads: dict[Flow, Loads]) -> Loads:
+    used: Loads = {}
+    for flow, rate in flows.items():
+        for resource, num_bytes in loads[flow].items():
+            used[resource] = used.get(resource, 0.0) + rate * num_bytes
+    return used
+
+
+def _relieve(
+    costs: Costs,
+    replicas: tuple[Candidate, ...],
+    flows: dict[Flow, float],
+    loads: dict[Flow, Loads],
+    capacity: float,
+) -> tuple[float, dict[Flow, float]]:
+    """Return the capacity that links allow, and flows near the pool's that they can carry."""
+    from scipy.optimize import linprog  # noqa: PLC0415 - costs 0.3 s, and few plans need it
+
+    order = list(flows)
+    matrix, bound = _limits(costs, replicas, order, loads)
+    most = linprog(-np.ones(len(order)), A_ub=matrix, b_ub=bound, method="highs")
+    limit = min(capacity, -float(most.fun))
+    wanted = min(costs.problem.workload.rate_per_s, limit * (1 - 1e-9))
+    pool = np.array([flows[flow] for flow in order])
+    if pool.sum() > 0:
+        pool *= wanted / pool.sum()
+    # Least total deviation |x - pool|: one more variable d >= |x - pool| for each flow.
+    num = len(order)
+    eye = np.eye(num)
+    zero = np.zeros((len(matrix), num))
+    found = linprog(
+        np.concatenate([np.zeros(num), np.ones(num)]),
+        A_ub=np.block([[matrix, zero], [eye, -eye], [-eye, -eye]]),
+        b_ub=np.concatenate([bound, pool, -pool]),
+        A_eq=np.concatenate([np.ones(num), np.zeros(num)])[None, :],
+        b_eq=[wanted],
+        method="highs",
+    )
+    x = most.x if found.x is None else found.x[:num]
+    return limit, {flow: float(rate) for flow, rate in zip(order, x, strict=True)}
+
+
+def _limits(
+    costs: Costs, replicas: tuple[Candidate, ...], order: list[Flow], loads: dict[Flow, Loads]
+) -> tuple[Floats, Floats]:
+    """Rows of A x <= b: each replica's service rate, each link's bandwidth."""
+    output = costs.output_tokens
+    rows, bound = [], []
+    for r, candidate in enumerate(replicas):
+        rows.append([1.0 if r in flow else 0.0 for flow in order])
+        bound.append(candidate.service_rate(output))
+    for resource in sorted({r for load in loads.values() for r in load}):
+        speed = costs.network.capacity[resource]
+        rows.append([loads[flow].get(resource, 0.0) / speed for flow in order])
+        bound.append(1.0)
+    return np.array(rows), np.array(bound)
+
+
+def _saturated(
+    costs: Costs, flows: dict[Flow, float], loads: dict[Flow, Loads], limit: float
+) -> tuple[Resource, ...]:
+    carried = sum(flows.values())
+    if carried <= 0:
+        return ()
+    used = _used(flows, loads)
+    scale = limit / carried
+    return tuple(sorted(r for r in used if used[r] * scale >= 0.999 * costs.network.capacity[r]))
+
+
+def _traffic(
+    replicas: tuple[Candidate, ...],
+    moves: Moves,
+    flows: dict[Flow, float],
+    capacity: float,
+    saturated: tuple[Resource, ...],
+) -> Traffic:
+    rates = [0.0] * len(replicas)
+    for (i, j), rate in flows.items():
+        rates[i] += rate
+        if i != j:
+            rates[j] += rate
+    return Traffic(
+        capacity_per_s=capacity,
+        rates_per_s=tuple(rates),
+        routes={pair: (flows[pair], move) for pair, move in moves.items()},
+        saturated=saturated,
+    )

@@ -1,0 +1,219 @@
+"""The outer problem on one screen: seeds, enumeration or evolution, polish, the best of all."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from e2llm_opt.baselines import BASELINES
+from e2llm_opt.problem import Objective, Role
+from e2llm_opt.search.archive import Archive
+from e2llm_opt.search.candidates import Candidates, Variant
+from e2llm_opt.search.evaluate import Evaluator
+from e2llm_opt.search.exhaustive import MAX_DEVICES, all_groups, packings
+from e2llm_opt.search.polish import polish
+from e2llm_opt.search.progress import Progress
+from e2llm_opt.search.roles import RoleChooser, Scope, engine_roles
+from e2llm_opt.search.seeds import seed_groupings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.search.candidates import Candidate, Group
+    from e2llm_opt.search.evaluate import Outcome
+    from e2llm_opt.search.progress import ProgressCallback
+    from e2llm_opt.search.stop import Stop
+
+    Labels = NDArray[np.int64]
+
+_QUICK_ASSIGNMENTS = 250
+"""Most role assignments a grouping while the genetic algorithm runs."""
+_UNFIT = 1e18
+
+
+class Search:
+    """One search for one problem.
+
+    Parameters
+    ----------
+    costs
+        Of the problem.
+    progress
+        Told about every packing or generation; may be None.
+
+    Attributes
+    ----------
+    evaluator
+        Judges; its ``wait_unit_s`` is set from the baselines.
+    baselines
+        Outcome of each baseline by name, where it exists.
+    """
+
+    def __init__(self, costs: Costs, progress: ProgressCallback | None = None) -> None:
+        self._costs = costs
+        self._problem = costs.problem
+        self._progress = progress
+        self._began = time.monotonic()
+        excluded = set(self._problem.constraints.exclude)
+        self.devices = [
+            d for d in costs.classes.order if self._problem.devices[d].name not in excluded
+        ]
+        self.candidates = Candidates(costs, self.devices)
+        self.evaluator = Evaluator(self.candidates)
+        self._chooser = RoleChooser(self.evaluator, engine_roles(self._problem))
+        self.archive = Archive()
+        self.baselines = self._baselines()
+        alone = [outcome.unloaded_latency_s for outcome in self.baselines.values()]
+        self.evaluator.wait_unit_s = max(1e-3, 0.01 * min(alone, default=0.0))
+
+    def run(self, stop: Stop, seed: int) -> None:
+        """Fill the archive: every packing of few devices, else groupings by evolution."""
+        is_small = len(self.devices) <= MAX_DEVICES
+        is_exhaustive = stop.method == "exhaustive" or (stop.method == "auto" and is_small)
+        variants = self._variants()
+        for variant in variants:
+            if is_exhaustive:
+                self._enumerate(variant, stop)
+            else:
+                self._evolve(variant, stop, seed)
+
+    def best(self, scope: Scope) -> Outcome | None:
+        """Return the best outcome of *scope*, polished; for ANY also against the baselines."""
+        found = self.archive.best(scope, self.evaluator)
+        if found is not None:
+            found = polish(self.evaluator, found, scope)
+        if scope is Scope.ANY:
+            allowed = [o for o in self.baselines.values() if self.is_allowed(o)]
+            outcomes = [found, *allowed] if found is not None else allowed
+            found = min(outcomes, key=self.evaluator.key, default=None)
+        return found
+
+    def is_allowed(self, outcome: Outcome) -> bool:
+        """Whether *outcome* obeys the constraints on roles, replicas and devices."""
+        constraints = self._problem.constraints
+        has_roles = constraints.roles != "disaggregated" or all(
+            replica.role is not Role.MIXED for replica in outcome.replicas
+        )
+        has_all = not constraints.use_all_devices or outcome.num_devices == len(self.devices)
+        wanted = constraints.replicas
+        return has_roles and has_all and wanted in {None, len(outcome.replicas)}
+
+    def _variants(self) -> tuple[Variant, ...]:
+        """Cuts for rate first; for latency where that is wanted, or where waits vanish."""
+        if self._problem.objective is Objective.THROUGHPUT:
+            return (Variant.RATE,)
+        if self._problem.objective is Objective.LATENCY or self._problem.workload.rate_per_s == 0:
+            return (Variant.LATENCY,)
+        return (Variant.RATE, Variant.LATENCY)
+
+    def _enumerate(self, variant: Variant, stop: Stop) -> None:
+        available = {k: len(rows) for k, rows in self.candidates.rows.items()}
+        groups = [g for g in all_groups(available) if self._chooser.options(g, variant)]
+        for packing in packings(groups, available):
+            if self._is_wanted(packing):
+                self.archive.offer(self._chooser.best(packing, variant))
+                self._tell()
+            if stop.time_limit_s is not None and self._elapsed() > stop.time_limit_s:
+                return
+
+    def _evolve(self, variant: Variant, stop: Stop, seed: int) -> None:
+        from e2llm_opt.search.evolve import evolve  # noqa: PLC0415 - pymoo costs time to import
+
+        quick = RoleChooser(self.evaluator, engine_roles(self._problem), _QUICK_ASSIGNMENTS)
+        known: dict[tuple[Group, ...], float] = {}
+
+        def judge(labels: Labels) -> float:
+            packing = self._groups(labels, variant)
+            if packing not in known:
+                known[packing] = self._judge(packing, variant, quick)
+            return known[packing]
+
+        evolve(
+            seed_groupings(self._costs, self.devices),
+            judge,
+            lambda labels: self._groups(labels, variant),
+            stop=stop,
+            seed=seed,
+            tell=self._tell,
+        )
+        for choice in self.archive.choices(Scope.ANY)[:3]:
+            self.archive.offer(self._chooser.best(choice.groups, choice.variant))
+
+    def _judge(self, packing: tuple[Group, ...], variant: Variant, quick: RoleChooser) -> float:
+        """What evolution minimises: the key as one number, constraints broken as a distance."""
+        if not packing:
+            return 2 * _UNFIT
+        if not self._is_wanted(packing):
+            constraints = self._problem.constraints
+            idle = len(self.devices) - sum(len(group) for group in packing)
+            return _UNFIT * (
+                1 + 1e-3 * idle + 1e-2 * abs((constraints.replicas or 0) - len(packing))
+            )
+        found = quick.best(packing, variant)
+        self.archive.offer(found)
+        if Scope.ANY not in found:
+            return _UNFIT
+        status, first, second, *_ = found[Scope.ANY].key
+        is_whole = self._problem.objective is Objective.WAITING_TIME and status == 0
+        return status * 1e15 + first + (0.5 if is_whole else 1e-9) * second / (1 + abs(second))
+
+    def _groups(self, labels: Labels, variant: Variant) -> tuple[Group, ...]:
+        """Labels to groups that can be replicas, each cut down to the devices that get layers."""
+        members: dict[int, list[int]] = {}
+        for d, label in zip(self.devices, labels.tolist(), strict=True):
+            if label >= 0:
+                members.setdefault(label, []).append(self._costs.classes.class_of[d])
+        groups = [self._useful(tuple(sorted(classes)), variant) for classes in members.values()]
+        return tuple(sorted(group for group in groups if group))
+
+    def _useful(self, group: Group, variant: Variant) -> Group:
+        """Return the part of *group* that gets layers in some role; empty where none can be."""
+        if self._chooser.options(group, variant):
+            return group
+        for role in engine_roles(self._problem):
+            candidate = self.candidates.find(group, role, variant)
+            if candidate is not None:
+                classes = self._costs.classes.class_of
+                return tuple(sorted(classes[d] for d, _, _ in candidate.cut))
+        return ()
+
+    def _is_wanted(self, packing: Sequence[Group]) -> bool:
+        constraints = self._problem.constraints
+        num_devices = sum(len(group) for group in packing)
+        if constraints.use_all_devices and num_devices < len(self.devices):
+            return False
+        return constraints.replicas in {None, len(packing)}
+
+    def _baselines(self) -> dict[str, Outcome]:
+        found: dict[str, Outcome] = {}
+        for baseline in BASELINES:
+            outcomes = []
+            for cut in baseline.cuts(self._costs, self.devices):
+                candidate = self.candidates.at_cut(cut)
+                if candidate is not None:
+                    outcomes.append(self._alone(candidate))
+            if outcomes:
+                found[baseline.NAME] = min(outcomes, key=self.evaluator.key)
+        return found
+
+    def _alone(self, candidate: Candidate) -> Outcome:
+        return self.evaluator.outcome([candidate])
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    def _tell(self) -> None:
+        if self._progress is None:
+            return
+        kept = self.archive.choices(Scope.ANY)
+        words = f"{len(kept[0].groups)} replicas, key {kept[0].key[:3]}" if kept else "none yet"
+        self._progress(
+            Progress(
+                evaluations=self.evaluator.num_evaluations, elapsed_s=self._elapsed(), best=words
+            )
+        )
