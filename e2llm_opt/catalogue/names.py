@@ -58,9 +58,17 @@ def plain(name: str) -> str:
     >>> plain("meta-llama/Meta-Llama-3.1-8B")
     'llama318b'
     """
-    words = re.findall(r"[a-z0-9]+", name.rsplit("/", 1)[-1].lower())
+    words = _words(name)
     while len(words) > 1 and words[0] in VENDORS:
         words.pop(0)
+    return _squeezed(words)
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", name.rsplit("/", 1)[-1].lower())
+
+
+def _squeezed(words: list[str]) -> str:
     return re.sub(r"(?<=\d)gi?b$", "", "".join(words))
 
 
@@ -71,7 +79,7 @@ def without_suffixes(name: str) -> str:
 
 
 def index_of(names_of_key: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Return the plain form of every name → its key.
+    """Return the plain form of every name, with its vendor and without → its key.
 
     Raises
     ------
@@ -81,8 +89,9 @@ def index_of(names_of_key: Mapping[str, Iterable[str]]) -> dict[str, str]:
     index: dict[str, str] = {}
     for key, names in names_of_key.items():
         for name in (key, *names):
-            if index.setdefault(plain(name), key) != key:
-                raise ValueError(f"'{name}' names both {index[plain(name)]} and {key}")
+            for form in {plain(name), _squeezed(_words(name))}:
+                if index.setdefault(form, key) != key:
+                    raise ValueError(f"'{name}' names both {index[form]} and {key}")
     return index
 
 
