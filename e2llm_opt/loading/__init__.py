@@ -1,1 +1,1 @@
-"""From a file to validated objects."""
+"""From a file to a Problem: the only place that knows people's units, YAML and pydantic."""

@@ -103,9 +103,8 @@ class Workload:
     def __post_init__(self) -> None:
         """Fill in the context and refuse impossible numbers."""
         if self.context_tokens == 0:
-            longest = _CONTEXT_MARGIN * (self.prompt.p95 + self.output.p95)
-            steps = math.ceil(longest / _CONTEXT_STEP)
-            object.__setattr__(self, "context_tokens", steps * _CONTEXT_STEP)
+            context = context_for(self.prompt.p95, self.output.p95)
+            object.__setattr__(self, "context_tokens", context)
         for name in ("rate_per_s", "min_tokens_per_s"):
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0:
@@ -125,3 +124,12 @@ class Workload:
         """Hard limit on the time per output token, from the floor and the SLO [s]."""
         floor = 1 / self.min_tokens_per_s if self.min_tokens_per_s > 0 else math.inf
         return min(floor, self.slo_tpot_s if self.slo_tpot_s is not None else math.inf)
+
+
+def context_for(prompt_p95: float, output_p95: float) -> int:
+    """Return the default room of a slot, from the 95th percentiles of the lengths [tokens].
+
+    DESIGN section 4.1: 1.25 times their sum, up to a multiple of 256.
+    """
+    longest = _CONTEXT_MARGIN * (prompt_p95 + output_p95)
+    return math.ceil(longest / _CONTEXT_STEP) * _CONTEXT_STEP

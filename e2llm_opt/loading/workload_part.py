@@ -1,0 +1,129 @@
+"""``workload``, ``objective`` and ``constraints`` to their domain objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from e2llm_opt.errors import InputError
+from e2llm_opt.loading.schema import (
+    ConstraintsEntry,
+    LengthsEntry,
+    ObjectiveWord,
+    WorkloadEntry,
+)
+from e2llm_opt.loading.validate import checked, nearest
+from e2llm_opt.problem import Constraints, Objective
+from e2llm_opt.workload.trace import read_trace
+from e2llm_opt.workload.workload import Lengths, Workload, context_for
+
+if TYPE_CHECKING:
+    from e2llm_opt.loading.document import Faults
+    from e2llm_opt.loading.links_part import Names
+
+_NOT_YET = "is not supported yet in this version"
+_LENGTHS = ("prompt_tokens", "output_tokens")
+
+
+def read_workload(faults: Faults) -> Workload | None:
+    """Return the workload of ``faults.document``; None, and more faults, where it is wrong."""
+    value = faults.document.value.get("workload", {})
+    entry: WorkloadEntry | None = checked(WorkloadEntry, value, ("workload",), faults)
+    _check_lengths(value, faults)
+    if entry is None:
+        return None
+    values = entry.si()
+    values |= _given(entry) if entry.trace is None else _traced(entry, faults)
+    if faults.at(("workload",)):
+        return None
+    _check_context(entry, values, faults)
+    try:
+        return Workload(**values)
+    except InputError as error:
+        faults.absorb(error, ("workload",))
+        return None
+
+
+def read_objective(faults: Faults) -> Objective | None:
+    """Return the objective; waiting time where none is given."""
+    value = faults.document.value.get("objective", Objective.WAITING_TIME.value)
+    word = checked(ObjectiveWord, value, ("objective",), faults)
+    if word is None:
+        return None
+    if word not in tuple(Objective):
+        faults.add(("objective",), f"{word} {_NOT_YET}", f"use {', '.join(Objective)}")
+        return None
+    return Objective(word)
+
+
+def read_constraints(names: Names, faults: Faults) -> Constraints | None:
+    """Return the constraints, with counted devices' base names expanded in ``exclude``."""
+    value = faults.document.value.get("constraints", {})
+    entry: ConstraintsEntry | None = checked(ConstraintsEntry, value, ("constraints",), faults)
+    if entry is None:
+        return None
+    if entry.pin is not None:
+        faults.add(("constraints", "pin"), f"pin {_NOT_YET}", "remove it")
+    exclude: dict[str, None] = {}
+    for i, name in enumerate(entry.exclude):
+        if name not in names.hosts and name not in names.groups:
+            path = ("constraints", "exclude", i)
+            guess = nearest(name, [*names.hosts, *names.groups])
+            faults.add(path, f"no device is called '{name}'", guess)
+        exclude |= dict.fromkeys([name] if name in names.hosts else names.groups.get(name, ()))
+    if names.hosts and set(names.hosts) <= set(exclude):
+        faults.add(("constraints", "exclude"), "every device is excluded")
+    return Constraints(
+        replicas=entry.replicas,
+        use_all_devices=entry.use_all_devices,
+        roles=entry.roles,
+        exclude=tuple(exclude),
+    )
+
+
+def _check_lengths(value: Any, faults: Faults) -> None:  # noqa: ANN401 - what the file says
+    """Want prompt and output lengths, or a trace in place of both."""
+    given = value if isinstance(value, dict) else {}
+    for key in _LENGTHS:
+        if "trace" not in given and key not in given:
+            use = f"mean tokens; here, or with --{key.replace('_', '-')}, or give a trace"
+            faults.add(("workload", key), "missing", use)
+        elif "trace" in given and key in given:
+            faults.add(("workload", key), "a trace gives the lengths already", "keep one of them")
+
+
+def _given(entry: WorkloadEntry) -> dict[str, Any]:
+    """Return prompt and output as the file gives them."""
+    values = {"prompt": entry.prompt_tokens, "output": entry.output_tokens}
+    return {
+        name: value.lengths() if isinstance(value, LengthsEntry) else Lengths(mean=value)
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _traced(entry: WorkloadEntry, faults: Faults) -> dict[str, Any]:
+    """Return prompt, output, and what else a trace says where the file does not."""
+    path = ("workload", "trace")
+    try:
+        trace = read_trace(faults.document.beside(path, entry.trace or ""))
+    except InputError as error:
+        faults.absorb(error, path)
+        return {}
+    prompt, output = trace.workload_lengths()
+    values: dict[str, Any] = {"prompt": prompt, "output": output}
+    if entry.rate_per_s is None:
+        values["rate_per_s"] = trace.rate_per_s
+    if entry.context_tokens is None:
+        values["context_tokens"] = context_for(trace.prompt_p95, trace.output_p95)
+    return values
+
+
+def _check_context(entry: WorkloadEntry, values: dict[str, Any], faults: Faults) -> None:
+    """Refuse slots in which not even a mean request has room."""
+    mean = values["prompt"].mean + values["output"].mean
+    if entry.context_tokens is not None and entry.context_tokens < mean:
+        faults.add(
+            ("workload", "context_tokens"),
+            f"a mean request has {mean:g} tokens, got room for {entry.context_tokens}",
+            "give the longest request, prompt and answer together",
+        )
