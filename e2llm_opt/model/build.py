@@ -52,18 +52,11 @@ def build_model(
     -----
     FLOPs of the projections are two an active parameter. Byte figures are whole bytes.
     """
-    faults = [
-        *_format_faults(weight_format, weights, "weights"),
-        *_format_faults(kv_cache_bytes_per_value, kv_cache, "kv_cache"),
-        *fact_faults(facts),
-    ]
-    if faults:
-        raise InputError(faults)
+    _refuse_faults(facts, weights, kv_cache)
     form = weight_format(weights)
     is_shaped = has_weight_shape(facts)
-    layers = [
-        _layer(facts, layer, form, is_shaped=is_shaped) for layer in range(facts.num_hidden_layers)
-    ]
+    indices = range(facts.num_hidden_layers)
+    layers = [_layer(facts, layer, form, is_shaped=is_shaped) for layer in indices]
     embedding_bytes, head_bytes = _tables(facts, form)
     return Model(
         name=facts.name,
@@ -74,13 +67,9 @@ def build_model(
         layer_routed_fraction=tuple(layer.routed_fraction for layer in layers),
         layer_spillable_bytes=tuple(layer.spillable_bytes for layer in layers),
         layer_flops_per_token=tuple(layer.flops_per_token for layer in layers),
-        layer_attention_flops=tuple(
-            attention_flops(facts, layer) for layer in range(facts.num_hidden_layers)
-        ),
+        layer_attention_flops=tuple(attention_flops(facts, layer) for layer in indices),
         layer_kv_bytes_per_token=_kv_bytes(facts, kv_cache, kv_layout),
-        layer_window_tokens=tuple(
-            window_tokens(facts, layer) for layer in range(facts.num_hidden_layers)
-        ),
+        layer_window_tokens=tuple(window_tokens(facts, layer) for layer in indices),
         embedding_bytes=embedding_bytes,
         head_bytes=head_bytes,
         head_flops_per_token=2.0 * facts.hidden_size * facts.vocab_size,
@@ -104,6 +93,16 @@ class _Layer:
     @property
     def weight_bytes(self) -> float:
         return self.dense_bytes + self.routed_bytes
+
+
+def _refuse_faults(facts: ModelFacts, weights: str, kv_cache: str) -> None:
+    faults = [
+        *_format_faults(weight_format, weights, "weights"),
+        *_format_faults(kv_cache_bytes_per_value, kv_cache, "kv_cache"),
+        *fact_faults(facts),
+    ]
+    if faults:
+        raise InputError(faults)
 
 
 def _format_faults(known: Callable[[str], object], name: str, path: str) -> tuple[Fault, ...]:
