@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -119,7 +120,9 @@ def load_config(path: str | os.PathLike[str]) -> ModelFacts:
     try:
         return facts_from_config(config, name=_name_of(config, file))
     except InputError as error:
-        raise InputError(replace(fault, file=file) for fault in error.faults) from None
+        raise InputError(
+            replace(fault, file=file, line=_line_of(fault.path, text)) for fault in error.faults
+        ) from None
 
 
 def facts_from_config(config: Mapping[str, Any], *, name: str) -> ModelFacts:
@@ -129,7 +132,7 @@ def facts_from_config(config: Mapping[str, Any], *, name: str) -> ModelFacts:
     ----------
     config
         A whole ``config.json``, a mapping of facts (DESIGN section 4.2), or a catalogue's facts.
-        Keys without meaning are passed over: see :func:`unknown_keys`.
+        Keys without meaning (not in :data:`FACT_KEYS`) are passed over.
     name
         Name of the model.
 
@@ -174,15 +177,10 @@ def facts_from_config(config: Mapping[str, Any], *, name: str) -> ModelFacts:
     )
 
 
-def unknown_keys(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the keys of a mapping of facts that mean nothing.
-
-    A whole ``config.json`` (it says ``architectures`` or ``transformers_version``) is full of
-    keys that do not matter here; none of them counts as unknown.
-    """
-    if "architectures" in config or "transformers_version" in config:
-        return ()
-    return tuple(str(key) for key in config if key not in FACT_KEYS)
+def _line_of(path: str, text: str) -> int:
+    """Return the line on which the key that *path* opens with stands first; 1 if nowhere."""
+    key = re.split(r"[.\[]", path, maxsplit=1)[0]
+    return text.count("\n", 0, max(0, text.find(f'"{key}"'))) + 1
 
 
 def _name_of(config: Mapping[str, Any], file: str) -> str:

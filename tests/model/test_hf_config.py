@@ -18,7 +18,6 @@ from e2llm_opt.model.hf_config import (
     facts,
     facts_from_config,
     load_config,
-    unknown_keys,
 )
 
 if TYPE_CHECKING:
@@ -326,11 +325,6 @@ def test_no_configuration_ever_crashes(extra: dict[str, Any]) -> None:
         assert error.faults  # noqa: PT017 - either outcome is right, a crash is not
 
 
-def test_unknown_keys_are_those_of_a_mapping_not_of_a_whole_config() -> None:
-    assert unknown_keys({**SMALL, "num_layer": 3}) == ("num_layer",)
-    assert unknown_keys(LLAMA) == ()
-
-
 def test_an_unknown_model_offers_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="qwen3-8b"):
         facts("qwen3-9b")
@@ -371,6 +365,14 @@ def test_a_bad_file_is_an_input_error_that_names_it(tmp_path: Path, content: byt
     with pytest.raises(InputError) as error:
         load_config(path)
     assert all(fault.file == str(path) for fault in error.value.faults)
+
+
+def test_a_wrong_value_is_found_on_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA, "vocab_size": "many"}, indent=1), encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        load_config(path)
+    assert str(error.value).startswith(f"{path}:14: vocab_size: must be a whole number")
 
 
 def test_a_missing_file_is_an_input_error(tmp_path: Path) -> None:
