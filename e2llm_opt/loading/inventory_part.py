@@ -8,6 +8,7 @@ from e2llm_opt.catalogue.catalogue import device_entry
 from e2llm_opt.errors import InputError
 from e2llm_opt.inventory.device import Device, device_of_type
 from e2llm_opt.inventory.inventory import Inventory
+from e2llm_opt.loading.document import spelled
 from e2llm_opt.loading.fields import shown
 from e2llm_opt.loading.links_part import Names, read_links
 from e2llm_opt.loading.schema import DeviceEntry, counted
@@ -86,14 +87,9 @@ def _note_names(
         names.groups.setdefault(base, devices)
     for name in devices:
         if name in names.hosts:
-            first = names.paths[name]
-            line = faults.document.place((*first, "name")).line
-            where = f"devices[{first[1]}]" + (f" on line {line}" if line else "")
-            faults.add(
-                (*path, "name"),
-                f"the name '{name}' is taken by {where}",
-                "names must be unique",
-            )
+            where = _where(names.paths[name], "name", faults)
+            wrong = f"the name '{name}' is taken by {where}"
+            faults.add((*path, "name"), wrong, "names must be unique")
             continue
         names.hosts[name] = host or name
         names.paths[name] = path
@@ -160,11 +156,12 @@ def _check_cards(faults: Faults) -> None:
         if isinstance(count, int | float) and count > 1:
             faults.add(path, f"one card cannot be {shown(count)} devices", "remove uuid or count")
         elif uuid in users:
-            line = faults.document.place(("devices", users[uuid], "uuid")).line
-            where = f"devices[{users[uuid]}]" + (f" on line {line}" if line else "")
-            faults.add(
-                path,
-                f"uuid {uuid} is listed by {where} already",
-                "one card is one device; remove the alias",
-            )
+            where = _where(("devices", users[uuid]), "uuid", faults)
+            wrong = f"uuid {uuid} is listed by {where} already"
+            faults.add(path, wrong, "one card is one device; remove the alias")
         users.setdefault(uuid, i)
+
+
+def _where(path: KeyPath, key: str, faults: Faults) -> str:
+    line = faults.document.place((*path, key)).line
+    return spelled(path) + (f" on line {line}" if line else "")

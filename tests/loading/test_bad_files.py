@@ -366,6 +366,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         nul: "n.yaml:2: not a text file (NUL characters)",
         large: "l.yaml: larger than 4 MiB",
         tmp_path: f"{tmp_path.name}: cannot be read: is a directory",
+        binary / "x.yaml": "b.yaml/x.yaml: cannot be read: not a directory",
         tmp_path / "none.yaml": "none.yaml: cannot be read: no such file or directory",
         tmp_path / "a\0b": "cannot be read: this is no file name",
     }
