@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import math
 import reprlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from numbers import Integral
 from typing import Any
 
 from e2llm_opt.errors import Fault, InputError
@@ -210,7 +212,7 @@ class _Reader:
             wrong = "are reversed" if layers[1] < layers[0] else "are no interval"
             self._fault(path, f"{wrong}: {_short(layers)}", right)
         else:
-            return layers[0], layers[1]
+            return int(layers[0]), int(layers[1])
         return 0, 1
 
     def _routes(self, document: Mapping[str, Any]) -> tuple[GivenRoute, ...] | None:
@@ -314,14 +316,15 @@ class _Reader:
         value = entry.get(key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        number = _as_float(value)
+        if number is None:
             self._fault(f"{at}{key}", f"must be a number, got {_short(value)}")
-        elif not abs(value) <= _LARGEST:
+        elif not abs(number) <= _LARGEST:
             self._fault(f"{at}{key}", f"must be finite, got {_short(value)}")
-        elif value < 0 and key != "free":
+        elif number < 0 and key != "free":
             self._fault(f"{at}{key}", f"must be zero or more, got {_short(value)}")
         else:
-            return float(value)
+            return number
         return None
 
     def _numbers(self, entry: Mapping[str, Any], keys: Sequence[str], at: str) -> dict[str, float]:
@@ -359,7 +362,14 @@ def _is_sequence(value: object) -> bool:
 
 
 def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _as_float(value: object) -> float | None:
+    """Return a number as a float, infinite where it is too large for one; None for the rest."""
+    if not isinstance(value, bool) and isinstance(value, Integral):
+        return float(value) if abs(int(value)) <= _LARGEST else math.inf
+    return float(value) if isinstance(value, float) else None
 
 
 class _Brief(reprlib.Repr):

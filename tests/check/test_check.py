@@ -461,3 +461,28 @@ def test_a_longest_context_that_is_not_the_longest_is_a_violation() -> None:
 def test_a_context_that_fills_memory_to_the_byte_may_be_rounded_down() -> None:
     """925 tokens fill it exactly; another order of the same sum may find them a hair too many."""
     assert check(pair(slots=2, max_context_tokens=924), problem(TWO)).valid
+
+
+# ---- plans as objects
+
+
+def test_a_plan_object_is_read_like_its_document() -> None:
+    from tests.samples import sample_plan
+
+    found = [v.what for v in check(sample_plan(), problem(TWO)).violations]
+    document = json.loads(sample_plan().to_json())
+    assert found == [v.what for v in check(document, problem(TWO)).violations]
+    assert "plan was made for another inventory" in found
+    assert "unknown device" in found
+
+
+def test_numbers_may_be_numpy_s() -> None:
+    numpy = pytest.importorskip("numpy")
+    plan = by_hand(
+        stage("a", numpy.int64(0), numpy.int64(2), decode_time_s=numpy.float64(5.32)),
+        stage("b", 2, 4),
+    )
+    plan["replicas"][0]["slots"] = numpy.int64(2)
+    what, _, need, have = single(plan, problem(TWO))
+    assert "decode_time_s" in what
+    assert (need, have) == (pytest.approx(5.16), 5.32)
