@@ -1,1 +1,13 @@
-"""The command line."""
+"""The command line: one file a command, loaded when it is called."""
+
+from __future__ import annotations
+
+from e2llm_opt.cli.group import LazyGroup, command_line
+
+
+def main() -> None:
+    """Run ``e2llm-opt``; the console script's entry point."""
+    command_line.main(prog_name="e2llm-opt")
+
+
+__all__ = ["LazyGroup", "command_line", "main"]

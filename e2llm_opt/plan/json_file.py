@@ -39,7 +39,7 @@ _SENTENCES = {
 """pydantic's words for an error, in ours."""
 
 
-def dump_json(answer: Plan | Infeasible) -> str:
+def dump_json(answer: Plan | Infeasible | Mapping[str, Any]) -> str:
     """Return an answer as JSON text, ending in a newline.
 
     Keys stand in the order of the dataclasses' fields, numbers are written so that they read

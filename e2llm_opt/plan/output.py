@@ -44,6 +44,29 @@ def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
         raise InputError([fault]) from None
 
 
+def refuse_unwritable(path: str | os.PathLike[str]) -> None:
+    """Refuse what surely cannot be written, before a long computation is spent on it.
+
+    Raises
+    ------
+    InputError
+        When *path* is a folder, or its folder is missing or not writable.
+    """
+    name = os.fspath(path)
+    if name == STANDARD_OUTPUT or "\0" in name or (Path(name).exists() and not Path(name).is_dir()):
+        return
+    wrong = ""
+    folder = Path(os.path.realpath(name)).parent
+    if Path(name).is_dir():
+        wrong = "is a directory"
+    elif not folder.is_dir():
+        wrong = "no such file or directory"
+    elif not os.access(folder, os.W_OK):
+        wrong = "permission denied"
+    if wrong:
+        raise InputError([Fault(file=name, wrong=f"cannot be written: {wrong}")])
+
+
 def _mode(name: str) -> int | None:
     """Return type and permissions of what a name leads to; None where there is nothing yet."""
     try:

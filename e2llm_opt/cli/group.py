@@ -1,0 +1,88 @@
+"""The group of all commands: what each exit code means, and imports only what is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any, Final
+
+import click
+
+from e2llm_opt import __version__
+from e2llm_opt.errors import InputError
+
+EXIT_BAD_INPUT: Final = 2
+"""Bad input or usage."""
+EXIT_NO: Final = 3
+"""No plan exists, or the plan breaks a rule."""
+EXIT_INTERRUPTED: Final = 130
+"""Interrupted with nothing to show."""
+EXIT_BROKEN_PIPE: Final = 141
+"""Whoever read the output has gone; what a shell reports for it."""
+
+_COMMANDS = {
+    "plan": "Find the best plan for an inventory.",
+    "check": "Recompute a plan and list what is wrong with it.",
+    "catalog": "List known devices, models, weight formats and runtimes.",
+    "schema": "Print the JSON Schema of a plan.",
+}
+"""Command: its help in the list of commands. Its code stands in the module of its name."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called, and the meaning of exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order a newcomer meets them."""
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        del ctx
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"e2llm_opt.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing one."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; turn what it raises into an exit code."""
+        try:
+            answer = super().invoke(ctx)
+            sys.stdout.flush()
+        except InputError as error:
+            for fault in error.faults:
+                click.echo(str(fault) if fault.file else f"Error: {fault}", err=True)
+            ctx.exit(EXIT_BAD_INPUT)
+        except BrokenPipeError:
+            # What is still buffered must go somewhere, or Python complains when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(EXIT_BROKEN_PIPE)
+        except KeyboardInterrupt:
+            click.echo("Interrupted; there is no plan yet.", err=True)
+            ctx.exit(EXIT_INTERRUPTED)
+        return answer
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="e2llm-opt")
+def command_line() -> None:
+    """Place a large language model on unequal machines.
+
+    \b
+    Examples:
+      e2llm-opt plan homelab.yaml
+      e2llm-opt plan homelab.yaml -o plan.json
+      e2llm-opt check plan.json homelab.yaml
+      e2llm-opt catalog devices jetson
+
+    Exit codes: 0 done, 2 bad input, 3 no plan or violations, 130 interrupted, 1 a bug.
+    """

@@ -1,0 +1,93 @@
+"""``e2llm-opt plan``: from an inventory file to a plan."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from e2llm_opt.cli.group import EXIT_NO
+from e2llm_opt.cli.problem import Amount, load_problem, problem_options
+
+if TYPE_CHECKING:
+    from e2llm_opt.plan.infeasible import Infeasible
+    from e2llm_opt.plan.plan import Plan
+    from e2llm_opt.search.stop import Stop
+
+
+@click.command("plan")
+@click.argument("inventory")
+@click.option("-o", "--output", help="Write the plan as JSON to this file; - is stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the report.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no report and no progress.")
+@problem_options
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "exhaustive", "ga"]),
+    default="auto",
+    show_default=True,
+    help="Search over groupings; auto is exhaustive up to 8 devices.",
+)
+@click.option("--time-limit", type=Amount(min=0, min_open=True), help="Stop the search after [s].")
+@click.option("--max-evaluations", type=click.IntRange(min=1), help="Stop the search after.")
+def command(
+    inventory: str,
+    output: str | None,
+    as_json: bool,
+    quiet: bool,
+    seed: int,
+    **options: Any,
+) -> None:
+    """Find the best plan for INVENTORY, a YAML file of devices, links, model and workload.
+
+    Options win over the file. Ctrl-C ends the search and keeps the best plan so far.
+
+    \b
+    Examples:
+      e2llm-opt plan homelab.yaml
+      e2llm-opt plan homelab.yaml -o plan.json --rate 0.5
+      e2llm-opt plan homelab.yaml --json --model llama-3.1-8b --weights q4_k_m
+      e2llm-opt plan campus.yaml --method ga --seed 1 --time-limit 20
+    """
+    from e2llm_opt.cli.progress import search_progress
+    from e2llm_opt.plan.infeasible import Infeasible
+    from e2llm_opt.plan.output import STANDARD_OUTPUT, refuse_unwritable, write_text_atomically
+    from e2llm_opt.solve import plan
+
+    problem = load_problem(inventory, options)
+    if output is not None:
+        refuse_unwritable(output)
+    with search_progress(sys.stderr, quiet=quiet) as progress:
+        answer = plan(problem, seed=seed, stop=_stop(options), progress=progress)
+    as_json = as_json or output == STANDARD_OUTPUT
+    if output is not None and output != STANDARD_OUTPUT:
+        write_text_atomically(output, answer.to_json())
+    if as_json:
+        sys.stdout.write(answer.to_json())
+    elif not quiet:
+        _print(answer)
+    if isinstance(answer, Infeasible):
+        click.get_current_context().exit(EXIT_NO)
+
+
+def _stop(options: dict[str, Any]) -> Stop:
+    from e2llm_opt.search.stop import Stop
+
+    names = ("method", "max_evaluations", "time_limit")
+    given = {name: options[name] for name in names if options[name] is not None}
+    if "time_limit" in given:
+        given["time_limit_s"] = given.pop("time_limit")
+    return Stop(**given)
+
+
+def _print(answer: Plan | Infeasible) -> None:
+    from e2llm_opt.plan.plan import Plan
+    from e2llm_opt.report.refusals import print_infeasible
+    from e2llm_opt.report.terminal import print_plan
+
+    if isinstance(answer, Plan):
+        print_plan(answer, sys.stdout)
+    else:
+        print_infeasible(answer, sys.stdout)

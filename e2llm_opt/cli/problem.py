@@ -1,0 +1,121 @@
+"""Options that win over the inventory file, the same for every command that reads one."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from e2llm_opt.problem import Problem
+
+AnyFunction = TypeVar("AnyFunction", bound="Callable[..., Any]")
+
+
+class Amount(click.FloatRange):
+    """A finite number; click alone would accept NaN, which no comparison refuses."""
+
+    name = "number"
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        """Return the number, or fail as a usage error."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+
+_POSITIVE = Amount(min=0, min_open=True)
+_COUNT = click.IntRange(min=1)
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "model": ("model",),
+    "weights": ("weights",),
+    "kv_cache": ("kv_cache",),
+    "runtime": ("runtime",),
+    "objective": ("objective",),
+    "roles": ("constraints", "roles"),
+    "replicas": ("constraints", "replicas"),
+    "use_all_devices": ("constraints", "use_all_devices"),
+    "exclude": ("constraints", "exclude"),
+    "rate": ("workload", "rate_per_s"),
+    "prompt_tokens": ("workload", "prompt_tokens"),
+    "output_tokens": ("workload", "output_tokens"),
+    "context_tokens": ("workload", "context_tokens"),
+    "slots": ("workload", "slots"),
+    "min_tokens_per_s": ("workload", "min_tokens_per_s"),
+    "ttft": ("workload", "slo", "ttft_s"),
+    "tpot": ("workload", "slo", "tpot_s"),
+}
+"""Option: the keys under which its value stands in an inventory file."""
+
+
+def problem_options(function: AnyFunction) -> AnyFunction:
+    """Add the options of this module to a command."""
+    options = (
+        click.option("--model", help="Catalogue name or path to config.json."),
+        click.option("--weights", help="Weight format: f16, q8_0, q4_k_m, mxfp4, awq, fp8 ..."),
+        click.option("--kv-cache", help="Format of the KV cache: f16, q8_0 ..."),
+        click.option("--runtime", help="generic, llama.cpp, vllm, sglang, prima.cpp, exo ..."),
+        click.option("--objective", help="waiting_time, latency or throughput."),
+        click.option("--roles", help="auto, disaggregated or mixed."),
+        click.option("--replicas", type=_COUNT, help="Exactly so many replicas."),
+        click.option(
+            "--use-all-devices/--leave-devices-out",
+            default=None,
+            help="Whether every device must hold layers.",
+        ),
+        click.option("--exclude", multiple=True, help="Device not to use; may be repeated."),
+        click.option("--rate", type=Amount(min=0), help="Arrival rate [requests/s]."),
+        click.option(
+            "--prompt-tokens", "--prompt", type=_POSITIVE, help="Mean prompt length [tokens]."
+        ),
+        click.option("--output-tokens", type=_POSITIVE, help="Mean answer length [tokens]."),
+        click.option(
+            "--context-tokens",
+            "--context",
+            type=_COUNT,
+            help="Longest request that a slot must hold [tokens].",
+        ),
+        click.option("--slots", type=_COUNT, help="Exactly so many slots a decoding replica."),
+        click.option("--min-tokens-per-s", type=Amount(min=0), help="Least speed of a stream."),
+        click.option("--ttft", type=_POSITIVE, help="Service level, time to first token [s]."),
+        click.option("--tpot", type=_POSITIVE, help="Service level, time per output token [s]."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def load_problem(inventory: str, given: Mapping[str, Any]) -> Problem:
+    """Read *inventory*, the options *given* winning over it.
+
+    Raises
+    ------
+    InputError
+        With every fault of the file and of the options.
+    """
+    from e2llm_opt.problem import Problem
+
+    return Problem.load(inventory, **overrides(given))
+
+
+def overrides(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were *given*, nested as in an inventory file."""
+    answer: dict[str, Any] = {}
+    for option, path in _OPTIONS.items():
+        value = given[option]
+        if value is None or value == ():
+            continue
+        section = answer
+        for key in path[:-1]:
+            section = section.setdefault(key, {})
+        section[path[-1]] = list(value) if isinstance(value, tuple) else value
+    return answer

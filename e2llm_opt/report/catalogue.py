@@ -1,0 +1,59 @@
+"""The catalogue as tables: what an inventory file may name, and where the figures come from."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING
+
+from e2llm_opt.catalogue.catalogue import DeviceEntry, ModelEntry, RuntimeRow, WeightFormatRow
+from e2llm_opt.report.quantities import number
+from e2llm_opt.report.screen import screen, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    Entry = DeviceEntry | ModelEntry | WeightFormatRow | RuntimeRow
+
+_DEVICE = ("device", "memory", "GiB", "GB/s", "TFLOPS", "W", "name")
+_MODEL = ("model", "layers", "hidden", "parameters\n(10^9)", "context")
+_WEIGHTS = ("format", "attention", "FFN", "experts", "embedding", "head", "KV cache")
+_RUNTIME = ("runtime", "GiB", "hop ms", "slots", "pipelined", "moves KV", "topology")
+
+
+def print_catalogue(entries: Sequence[Entry], file: IO[str]) -> None:
+    """Print *entries* of one kind, one a row; bits a parameter for weight formats."""
+    headers, numbers = {
+        DeviceEntry: (_DEVICE, range(2, 6)),
+        ModelEntry: (_MODEL, range(1, 5)),
+        WeightFormatRow: (_WEIGHTS, range(1, 7)),
+        RuntimeRow: (_RUNTIME, range(1, 4)),
+    }[type(entries[0])]
+    answer: Table = table(*headers, right=numbers)
+    for entry in entries:
+        answer.add_row(*_row(entry))
+    screen(file).print(answer)
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    if isinstance(entry, DeviceEntry):
+        figures = (entry.memory_gib, entry.memory_bandwidth_gb_s, entry.fp16_tflops, entry.power_w)
+        return (entry.key, entry.memory_kind, *map(number, figures), entry.name)
+    if isinstance(entry, ModelEntry):
+        shape = (entry.facts.get("num_hidden_layers"), entry.facts.get("hidden_size"))
+        return (
+            entry.key,
+            *("" if size is None else str(size) for size in shape),
+            number(entry.params_b),
+            "" if entry.max_context_tokens is None else str(entry.max_context_tokens),
+        )
+    if isinstance(entry, WeightFormatRow):
+        bits = (entry.attention_bits, entry.ffn_bits, entry.experts_bits, entry.embedding_bits)
+        return (entry.key, *map(number, (*bits, entry.head_bits, entry.kv_cache_bits)))
+    return (
+        entry.key,
+        *map(number, (entry.overhead_gib, entry.hop_overhead_ms, entry.max_slots)),
+        "yes" if entry.pipelined else "no",
+        "yes" if entry.disaggregation else "no",
+        entry.topology,
+    )

@@ -1,0 +1,55 @@
+"""Where a report is printed: colours and lines on a terminal, plain ASCII in a pipe."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING
+
+from rich.box import Box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import RenderableType
+
+# Only a line below the header; unlike rich's own SIMPLE it survives every encoding.
+_HEADER_LINE = Box(
+    "    \n    \n -- \n    \n    \n    \n    \n    \n",
+    ascii=True,
+)
+
+
+def screen(file: IO[str]) -> Console:
+    """Return a console on *file* that takes every text literally.
+
+    Colours only on a terminal, and not where ``NO_COLOR`` is set.
+    """
+    return Console(file=file, markup=False, emoji=False, highlight=False)
+
+
+def table(*headers: str, right: Iterable[int] = ()) -> Table:
+    """Return an empty table; columns whose index is in *right* hold numbers.
+
+    The first column names the row and is never broken.
+    """
+    columns = set(right)
+    answer = Table(
+        box=_HEADER_LINE, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0), show_edge=False
+    )
+    for index, header in enumerate(headers):
+        answer.add_column(
+            header,
+            justify="right" if index in columns else "left",
+            overflow="fold",
+            vertical="top",
+            no_wrap=index == 0,
+        )
+    return answer
+
+
+def section(title: str, body: RenderableType) -> tuple[RenderableType, ...]:
+    """Return a titled part of a report, with an empty line above."""
+    return (Text(""), Text(title, style="bold underline"), Padding(body, (0, 0, 0, 2)))

@@ -1,0 +1,161 @@
+"""A plan on one screen: who does what, how fast, and why nothing else was chosen."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from e2llm_opt.plan.plan import Proof
+from e2llm_opt.report.quantities import gib, number, percent, rate, seconds, size
+from e2llm_opt.report.screen import screen, section, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from e2llm_opt.plan.plan import Plan, Replica, Stage
+
+_ROLE_STYLES = {"PREFILL": "cyan", "DECODE": "green", "MIXED": "magenta"}
+_PROOFS = {
+    Proof.OPTIMAL: "proven optimal",
+    Proof.BOUNDED: "proven bound",
+    Proof.NONE: "no proof",
+}
+
+
+def print_plan(plan: Plan, file: IO[str]) -> None:
+    """Print *plan* on one screen of *file*."""
+    screen(file).print(plan_report(plan))
+
+
+def plan_report(plan: Plan) -> RenderableType:
+    """Return what :func:`print_plan` prints, for a console of your own."""
+    return Group(*_parts(plan))
+
+
+def _parts(plan: Plan) -> Iterator[RenderableType]:
+    yield _headline(plan)
+    yield from section("Replicas", _replicas(plan))
+    yield from section("Predicted", _predicted(plan))
+    if plan.routes:
+        yield from section("Routes", _routes(plan))
+    if plan.alternatives:
+        yield from section("Alternatives", _alternatives(plan))
+    if plan.unused_devices:
+        lines = [f"{unused.device}: {unused.reason}" for unused in plan.unused_devices]
+        yield from section("Unused devices", Text("\n".join(lines)))
+    if plan.warnings:
+        yield from section("Warnings", Text("\n".join(plan.warnings), style="yellow"))
+
+
+def _headline(plan: Plan) -> Text:
+    asked = plan.problem
+    used = {stage.device for replica in plan.replicas for stage in replica.stages}
+    num_devices = len(used) + len(plan.unused_devices)
+    text = Text(str(asked.model.get("name", "model")), style="bold")
+    text.append(f" on {len(used)} of {num_devices} devices, runtime {asked.runtime}", "not bold")
+    text.append(f"\nobjective {asked.options.get('objective', '-')}", "not bold")
+    text.append(f", arrival rate {rate(asked.workload.get('rate_per_s'))}", "not bold")
+    return text
+
+
+def _replicas(plan: Plan) -> Table:
+    answer = table(
+        *("replica", "device", "layers", "GiB used", "slots", "prefill\ntok/s"),
+        *("tok/s a\nstream", "tok/s\nin all", "busy"),
+        right=(3, 4, 5, 6, 7, 8),
+    )
+    for replica in plan.replicas:
+        for index, stage in enumerate(replica.stages):
+            figures = _figures(replica) if index == 0 else [""] * 5
+            name = _name(replica) if index == 0 else Text("")
+            answer.add_row(name, stage.device, _layers(stage), _memory(stage), *figures)
+    return answer
+
+
+def _name(replica: Replica) -> Text:
+    return Text(f"{replica.id} {replica.role}", style=_ROLE_STYLES.get(replica.role, ""))
+
+
+def _figures(replica: Replica) -> list[str]:
+    decodes = replica.role != "PREFILL"
+    prefills = replica.role != "DECODE"
+    return [
+        str(replica.slots) if decodes else "",
+        number(replica.prefill.tokens_per_s) if prefills else "",
+        number(replica.decode.tokens_per_s_per_stream) if decodes else "",
+        number(replica.decode.tokens_per_s) if decodes else "",
+        percent(replica.utilisation),
+    ]
+
+
+def _layers(stage: Stage) -> str:
+    start, stop = stage.layers
+    spilled = f"\n{len(stage.spilled_layers)} spilled" if stage.spilled_layers else ""
+    return f"[{start}, {stop}){spilled}"
+
+
+def _memory(stage: Stage) -> Text:
+    memory = stage.memory_bytes
+    used = memory.capacity - memory.free
+    share = used / memory.capacity if memory.capacity else 0.0
+    style = "yellow" if share > 0.95 else ""  # noqa: PLR2004
+    return Text(f"{gib(used)}/{gib(memory.capacity)}", style=style)
+
+
+def _predicted(plan: Plan) -> RenderableType:
+    figures, bound = plan.predicted, plan.bound
+    grid = Table.grid(padding=(0, 3, 0, 0))
+    power = "-" if figures.power_w is None else f"{number(figures.power_w)} W"
+    best = f"{rate(bound.capacity_per_s)}, gap {percent(bound.gap)}, {_PROOFS[bound.proof]}"
+    rows = (
+        ("waiting time", seconds(figures.waiting_time_s), "capacity", rate(figures.capacity_per_s)),
+        ("TTFT", seconds(figures.ttft_s), "bound", best if bound.capacity_per_s else "none"),
+        ("TPOT", seconds(figures.tpot_s), "prefill", _share(figures.prefill_share_of_work)),
+        ("latency", seconds(figures.latency_s), "power", power),
+    )
+    for left, value, right, other in rows:
+        grid.add_row(left, Text(value, style="bold"), right, Text(other, style="bold"))
+    if figures.stable:
+        return grid
+    asked = rate(plan.problem.workload.get("rate_per_s"))
+    above = f"Not stable: {asked} arrive, more than the capacity; the queue grows for ever."
+    return Group(grid, Text(above, style="bold red"))
+
+
+def _share(share: float) -> str:
+    return f"{percent(share)} of the work"
+
+
+def _routes(plan: Plan) -> Table:
+    answer = table("from", "to", "rate", "KV cache", "KV transfer", right=(2, 3, 4))
+    for route in plan.routes:
+        answer.add_row(
+            route.prefill,
+            route.decode,
+            rate(route.rate_per_s),
+            size(route.kv_bytes),
+            seconds(route.kv_transfer_s),
+        )
+    return answer
+
+
+def _alternatives(plan: Plan) -> Table:
+    answer = table("plan", "waiting", "TTFT", "TPOT", "capacity", "why not", right=(1, 2, 3, 4))
+    for other in plan.alternatives:
+        reason = other.why_not
+        if other.break_even_bandwidth_mbit_s is not None:
+            reason += f" (would pay above {number(other.break_even_bandwidth_mbit_s)} Mbit/s)"
+        answer.add_row(
+            other.name,
+            seconds(other.waiting_time_s),
+            seconds(other.ttft_s),
+            seconds(other.tpot_s),
+            rate(other.capacity_per_s),
+            reason,
+        )
+    return answer

@@ -1,0 +1,42 @@
+"""``e2llm-opt catalog`` lists what an inventory may name."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("devices", "rtx-3060-12gb"),
+        ("models", "llama-3.1-8b"),
+        ("weights", "q4_k_m"),
+        ("runtimes", "llama.cpp"),
+    ],
+)
+def test_each_kind_is_listed_as_table_and_as_json(kind: str, name: str, run: Run) -> None:
+    names = [line.split()[0] for line in run("catalog", kind).stdout.splitlines() if line.strip()]
+    assert name in names
+    entries = json.loads(run("catalog", kind, "--json").stdout)
+    found = next(entry for entry in entries if entry["key"] == name)
+    assert found["source"]
+    assert {entry["key"] for entry in entries} <= set(names)
+
+
+def test_a_search_of_several_words_narrows_the_list(run: Run) -> None:
+    entries = json.loads(run("catalog", "devices", "orin", "nano", "--json").stdout)
+    assert entries
+    assert all("orin-nano" in entry["key"] for entry in entries)
+
+
+def test_a_search_without_a_match_says_so(run: Run) -> None:
+    result = run("catalog", "models", "zzzz")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "None of the models matches 'zzzz'." in result.stderr
+    assert json.loads(run("catalog", "models", "zzzz", "--json").stdout) == []
