@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING
 
 from e2llm_opt.catalogue.catalogue import DeviceEntry, ModelEntry, RuntimeRow, WeightFormatRow
 from e2llm_opt.report.quantities import number
-from e2llm_opt.report.screen import screen, table
+from e2llm_opt.report.screen import show, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ def print_catalogue(entries: Sequence[Entry], file: IO[str]) -> None:
     answer: Table = table(*headers, right=numbers)
     for entry in entries:
         answer.add_row(*_row(entry))
-    screen(file).print(answer)
+    show(file, answer)
 
 
 def _row(entry: Entry) -> tuple[str, ...]:

@@ -50,8 +50,10 @@ def rate(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Return a fraction as ``74 %``; less than one per cent keeps two figures."""
+    """Return a fraction as ``74 %``, ``0.4 %`` or ``<0.1 %``."""
     if value is None:
         return UNKNOWN
-    hundredths = 100 * value
-    return f"{hundredths:.0f} %" if hundredths >= 1 or hundredths == 0 else f"{hundredths:.2g} %"
+    if 0 < value < 0.0005:  # noqa: PLR2004 - half of the last figure shown
+        return "<0.1 %"
+    decimals = 1 if 0 < value < 0.01 else 0  # noqa: PLR2004
+    return f"{100 * value:.{decimals}f} %"

@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING
 from rich.text import Text
 
 from e2llm_opt.report.quantities import rate, size
-from e2llm_opt.report.screen import screen, section, table
+from e2llm_opt.report.screen import section, show, table
 from e2llm_opt.units import GIB
 
 if TYPE_CHECKING:
@@ -21,34 +21,26 @@ if TYPE_CHECKING:
 
 def print_infeasible(answer: Infeasible, file: IO[str]) -> None:
     """Print why there is no plan: who lacks what, and which changes help."""
-    console = screen(file)
-    for part in _infeasible(answer):
-        console.print(part)
+    show(file, *_infeasible(answer))
 
 
 def print_check(report: Report, file: IO[str]) -> None:
     """Print what is wrong with a plan, or that nothing is."""
-    console = screen(file)
     if report.valid:
-        capacity = rate(report.capacity_per_s)
-        num_replicas = len(report.replicas)
-        plural = "replica" if num_replicas == 1 else "replicas"
-        console.print(
-            Text(f"The plan is valid: {num_replicas} {plural}, capacity {capacity}.", "green")
-        )
+        replicas = _counted(len(report.replicas), "replica")
+        line = f"The plan is valid: {replicas}, capacity {rate(report.capacity_per_s)}."
+        show(file, Text(line, style="green"))
         return
-    num_violations = len(report.violations)
-    plural = "violation" if num_violations == 1 else "violations"
-    console.print(Text(f"The plan is not valid: {num_violations} {plural}.", style="bold red"))
-    answer = table("what", "device", "need", "have")
+    violations = _counted(len(report.violations), "violation")
+    answer = table("device", "what", "need", "have")
     for violation in report.violations:
         answer.add_row(
-            violation.what,
             violation.device or "",
+            violation.what,
             _amount(violation, violation.need),
             _amount(violation, violation.have),
         )
-    console.print(answer)
+    show(file, Text(f"The plan is not valid: {violations}.", style="bold red"), answer)
 
 
 def _infeasible(answer: Infeasible) -> Iterator[RenderableType]:
@@ -72,6 +64,10 @@ def _infeasible(answer: Infeasible) -> Iterator[RenderableType]:
     if answer.suggestions:
         lines = [f"{entry.change}   makes it {entry.makes}" for entry in answer.suggestions]
         yield from section("What would help", Text("\n".join(lines), style="green"))
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _amount(violation: Violation, value: float | str | None) -> str:

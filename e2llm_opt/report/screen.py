@@ -22,30 +22,41 @@ _HEADER_LINE = Box(
 )
 
 
-def screen(file: IO[str]) -> Console:
-    """Return a console on *file* that takes every text literally.
+def show(file: IO[str], *parts: RenderableType) -> None:
+    """Print *parts* below each other on *file*, every text literally.
 
-    Colours only on a terminal, and not where ``NO_COLOR`` is set.
+    Colours only on a terminal, and not where ``NO_COLOR`` is set; a pipe gets no padding either.
     """
-    return Console(file=file, markup=False, emoji=False, highlight=False)
+    console = Console(file=file, markup=False, emoji=False, highlight=False)
+    if console.is_terminal:
+        console.print(*parts, sep="\n")
+        return
+    with console.capture() as printed:
+        console.print(*parts, sep="\n")
+    file.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
 
 
-def table(*headers: str, right: Iterable[int] = ()) -> Table:
+def table(*headers: str, right: Iterable[int] = (), dense: bool = False) -> Table:
     """Return an empty table; columns whose index is in *right* hold numbers.
 
-    The first column names the row and is never broken.
+    The first column names the row; it and the numbers are never broken. *dense* tables leave one
+    space between columns instead of two.
     """
-    columns = set(right)
+    numbers = set(right)
     answer = Table(
-        box=_HEADER_LINE, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0), show_edge=False
+        box=_HEADER_LINE,
+        header_style="bold",
+        pad_edge=False,
+        padding=(0, 0 if dense else 1, 0, 0),
+        show_edge=False,
     )
     for index, header in enumerate(headers):
         answer.add_column(
             header,
-            justify="right" if index in columns else "left",
+            justify="right" if index in numbers else "left",
             overflow="fold",
             vertical="top",
-            no_wrap=index == 0,
+            no_wrap=index == 0 or index in numbers,
         )
     return answer
 

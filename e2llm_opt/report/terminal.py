@@ -10,7 +10,7 @@ from rich.text import Text
 
 from e2llm_opt.plan.plan import Proof
 from e2llm_opt.report.quantities import gib, number, percent, rate, seconds, size
-from e2llm_opt.report.screen import screen, section, table
+from e2llm_opt.report.screen import section, show, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ _PROOFS = {
 
 def print_plan(plan: Plan, file: IO[str]) -> None:
     """Print *plan* on one screen of *file*."""
-    screen(file).print(plan_report(plan))
+    show(file, plan_report(plan))
 
 
 def plan_report(plan: Plan) -> RenderableType:
@@ -66,8 +66,9 @@ def _headline(plan: Plan) -> Text:
 def _replicas(plan: Plan) -> Table:
     answer = table(
         *("replica", "device", "layers", "GiB used", "slots", "prefill\ntok/s"),
-        *("tok/s a\nstream", "tok/s\nin all", "busy"),
+        *("tok/s a\nstream", "tok/s\nin all", "utili-\nsation"),
         right=(3, 4, 5, 6, 7, 8),
+        dense=True,
     )
     for replica in plan.replicas:
         for index, stage in enumerate(replica.stages):
@@ -93,10 +94,10 @@ def _figures(replica: Replica) -> list[str]:
     ]
 
 
-def _layers(stage: Stage) -> str:
+def _layers(stage: Stage) -> Text:
     start, stop = stage.layers
     spilled = f"\n{len(stage.spilled_layers)} spilled" if stage.spilled_layers else ""
-    return f"[{start}, {stop}){spilled}"
+    return Text(f"[{start}, {stop}){spilled}", no_wrap=True)
 
 
 def _memory(stage: Stage) -> Text:
@@ -144,18 +145,19 @@ def _routes(plan: Plan) -> Table:
     return answer
 
 
-def _alternatives(plan: Plan) -> Table:
-    answer = table("plan", "waiting", "TTFT", "TPOT", "capacity", "why not", right=(1, 2, 3, 4))
+def _alternatives(plan: Plan) -> RenderableType:
+    figures = table("plan", "waiting", "TTFT", "TPOT", "capacity", right=(1, 2, 3, 4))
+    reasons = []
     for other in plan.alternatives:
-        reason = other.why_not
-        if other.break_even_bandwidth_mbit_s is not None:
-            reason += f" (would pay above {number(other.break_even_bandwidth_mbit_s)} Mbit/s)"
-        answer.add_row(
+        figures.add_row(
             other.name,
             seconds(other.waiting_time_s),
             seconds(other.ttft_s),
             seconds(other.tpot_s),
             rate(other.capacity_per_s),
-            reason,
         )
-    return answer
+        reason = f"{other.name}: {other.why_not}"
+        if other.break_even_bandwidth_mbit_s is not None:
+            reason += f" (would pay above {number(other.break_even_bandwidth_mbit_s)} Mbit/s)"
+        reasons.append(reason)
+    return Group(figures, Text("\nWhy not:", style="bold"), Text("\n".join(reasons)))

@@ -37,7 +37,14 @@ def test_sizes(value: float | None, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "-"), (0.0, "0 %"), (0.004, "0.4 %"), (0.738, "74 %"), (1.0, "100 %")],
+    [
+        (None, "-"),
+        (0.0, "0 %"),
+        (2e-6, "<0.1 %"),
+        (0.004, "0.4 %"),
+        (0.738, "74 %"),
+        (1.0, "100 %"),
+    ],
 )
 def test_fractions(value: float | None, text: str) -> None:
     assert percent(value) == text
