@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := build/demo
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-CODE := e2llm_opt tests benchmarks
+CODE := e2llm_opt tests benchmarks docs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench schema clean
+.PHONY: help install demo test test-all lint format bench docs schema clean
 
 help:
 	@echo "make demo      plan every file in examples/, check each plan, show the testbed's"
@@ -20,6 +20,7 @@ help:
 	@echo "make lint      ruff, mypy, import contracts, spelling"
 	@echo "make format    let ruff lay out and fix what it can"
 	@echo "make bench     measure the partitioner and the planner"
+	@echo "make docs      write the output of commands into README.md and docs/ anew"
 	@echo "make schema    write e2llm_opt/plan/plan.schema.json anew"
 	@echo "make clean     remove .venv and everything built"
 
@@ -56,7 +57,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check --quiet $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/codespell $(CODE) docs examples *.md pyproject.toml Makefile
+	$(BIN)/codespell e2llm_opt benchmarks docs examples *.md pyproject.toml Makefile
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix $(CODE)
@@ -65,9 +66,13 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m pytest -q benchmarks --benchmark-only -o python_files='test_*.py bench_*.py'
 
+docs: $(STAMP)
+	$(BIN)/python docs/record.py
+
 schema: $(STAMP)
-	$(BIN)/python -m e2llm_opt.plan.schema > build.schema.tmp
-	mv build.schema.tmp e2llm_opt/plan/plan.schema.json
+	@mkdir -p build
+	$(BIN)/python -m e2llm_opt schema > build/plan.schema.json
+	mv build/plan.schema.json e2llm_opt/plan/plan.schema.json
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .benchmarks

@@ -1,0 +1,98 @@
+"""What the documents say is true: blocks run, commands exist, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from e2llm_opt import Problem
+from e2llm_opt.plan.json_file import plan_schema
+
+if TYPE_CHECKING:
+    import click
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def blocks(*languages: str) -> list[object]:
+    """Return the fenced blocks of all pages, with the page and a number as the test's name."""
+    return [
+        pytest.param(text, id=f"{page.name}-{number}")
+        for page in PAGES
+        for number, (language, text) in enumerate(
+            _BLOCK.findall(page.read_text(encoding="utf-8")), start=1
+        )
+        if language in languages
+    ]
+
+
+def commands() -> list[str]:
+    lines = [
+        line.strip().removeprefix("$ ")
+        for page in PAGES
+        for language, text in _BLOCK.findall(page.read_text(encoding="utf-8"))
+        if language in {"sh", "console"}
+        for line in text.splitlines()
+    ]
+    return sorted({line for line in lines if line.startswith("e2llm-opt ")})
+
+
+@pytest.mark.parametrize("text", blocks("python"))
+def test_python_blocks_run(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    exec(compile(text, "documentation", "exec"), {"__name__": "documentation"})  # noqa: S102
+
+
+@pytest.mark.parametrize("text", blocks("yaml"))
+def test_inventories_load(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "inventory.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert Problem.load(path).devices
+
+
+@pytest.mark.parametrize("line", commands())
+def test_commands_and_options_exist(line: str) -> None:
+    words = [word for word in shlex.split(line, comments=True) if word != "COMMAND"]
+    if words[1:2] in ([], ["--help"]):
+        return
+    command: click.Command = import_module(f"e2llm_opt.cli.{words[1]}").command
+    known = {name for parameter in command.params for name in parameter.opts}
+    for word in words[2:]:
+        assert not word.startswith("-") or word in known, f"{line}: no option {word}"
+        assert not word.startswith("examples/") or (ROOT / word).exists(), f"{line}: no {word}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("https://"):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_key_of_a_plan_is_explained() -> None:
+    text = (ROOT / "docs" / "file-formats.md").read_text(encoding="utf-8")
+    missing = [key for key in plan_schema()["properties"] if f"| `{key}` |" not in text]
+    assert not missing, f"explain {missing} in docs/file-formats.md"
+
+
+def test_every_exit_code_is_explained() -> None:
+    from e2llm_opt.cli import group
+
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    codes = [value for name, value in vars(group).items() if name.startswith("EXIT_")]
+    assert {2, 3, 130} <= set(codes)
+    assert all(f"| {code} |" in text for code in codes)
+
+
+def test_every_make_target_is_listed_by_make_help() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)[0].split()
+    listed = re.findall(r'@echo "make ([\w-]+) ', text)
+    assert set(listed) == set(phony) - {"help", "install"}
