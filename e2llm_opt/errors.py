@@ -1,4 +1,4 @@
-"""What can go wrong because of the input: every fault at once, each with its place and its remedy."""
+"""What can go wrong because of the input: every fault at once, with place and remedy."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

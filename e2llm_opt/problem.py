@@ -1,4 +1,4 @@
-"""The whole question: inventory, model, runtime, workload, objective and constraints, checked once."""
+"""The whole question: inventory, model, runtime, workload, objective, constraints."""
 
 from __future__ import annotations
 

@@ -54,6 +54,7 @@ class Costs:
         self.num_chunks = num_chunks(self.prompt_tokens, problem.runtime.prefill_chunk_tokens)
         self._paths: dict[tuple[int, int], tuple[Path, ...]] | None = None
         self._kept: dict[tuple[str, float, int], Floats] = {}
+        self._curves: tuple[Floats, Floats] | None = None
 
     def prefill_prefix(self, tokens: float) -> Floats:
         """Return prefix sums of the layers' time for a prompt, head apart [D, L+1] [s]."""
@@ -77,11 +78,23 @@ class Costs:
             lambda: head_time(self.tables, batch, model.head_bytes, model.head_flops_per_token),
         )
 
+    def decode_curves(self) -> tuple[Floats, Floats]:
+        """Return layer prefix sums [N, D, L+1] and head times [N, D] of batches 1 … N [s]."""
+        if self._curves is None:
+            batches = range(1, self.problem.runtime.max_slots + 1)
+            times = np.stack([self.decode_prefix(batch) for batch in batches])
+            self._curves = times, np.stack([self.head(batch) for batch in batches])
+        return self._curves
+
     def memory_prefix(self, slots: int) -> Floats:
         """Return prefix sums of weights and the KV cache of *slots* requests [L+1] [bytes]."""
         weights = self.tables.dense + self.tables.routed
         kv = kv_bytes(self.tables, self.problem.workload.context_tokens)
         return self._keep(("memory", slots, 0), lambda: _prefix(weights + slots * kv))
+
+    def kv_prefix(self, tokens: float) -> Floats:
+        """Return prefix sums of the KV cache of one request of *tokens* tokens [L+1] [bytes]."""
+        return _prefix(kv_bytes(self.tables, tokens))
 
     def room(self) -> Floats:
         """Return bytes for layers by position MIDDLE, FIRST, LAST, ONLY [D, 4] [bytes]."""
@@ -97,13 +110,14 @@ class Costs:
             is_discrete=bool(self.tables.is_discrete[device]),
         )
 
+    def holds_head(self, position: int) -> bool:
+        """Whether the stage at *position* holds the head."""
+        is_first, is_last = POSITIONS[position]
+        return is_first if self.problem.runtime.head == "first" else is_last
+
     def head_extra(self, time: Floats) -> Floats:
         """Return *time* where a position holds the head, else 0 [D, 4]."""
-        has_head = [
-            is_first if self.problem.runtime.head == "first" else is_last
-            for is_first, is_last in POSITIONS
-        ]
-        return time[:, None] * np.array(has_head, dtype=np.float64)
+        return time[:, None] * np.array([self.holds_head(i) for i in range(len(POSITIONS))], float)
 
     def forward_bytes(self, tokens: float) -> float:
         """Return the activations of *tokens* tokens [bytes]."""
@@ -131,6 +145,17 @@ class Costs:
         if self.problem.runtime.topology == "ring":
             anchor = -1
         return self._keep(("hop", num_bytes, anchor), lambda: self._build_hop(num_bytes, anchor))
+
+    def hop_curve(self, source: int, target: int, num_bytes: Floats, anchor: int) -> Floats:
+        """Return the time of one hop for each of *num_bytes* [N] [s]; see :meth:`hop`."""
+        local = self.tables.is_local
+        is_star = self.problem.runtime.topology == "star"
+        if is_star and not (local[source, anchor] or local[target, anchor]):
+            first = self.hop_curve(source, anchor, num_bytes, anchor)
+            return first + self.hop_curve(anchor, target, num_bytes, anchor)
+        ways = self.tables.latency[source, target][:, None]
+        ways = ways + self.tables.inverse_bandwidth[source, target][:, None] * num_bytes
+        return ways.min(axis=0) + self.tables.fixed[source, target]
 
     def path(self, source: int, target: int, num_bytes: float) -> Path | None:
         """Return the path that is best for *num_bytes* between two devices; None: no path."""

@@ -114,16 +114,35 @@ def decode(costs: Costs, cut: Cut, slots: int) -> Decode:
     With m <= min(k, n) micro-batches of ceil(n/m) requests, one round takes
     max(Σ (stage + hop), m · max(stage + hop)); the fewest m that are best are used.
     """
-    total, slowest = np.empty(slots + 1), np.empty(slots + 1)
-    for batch in range(1, slots + 1):
-        stage, hop = decode_stages(costs, cut, batch)
-        total[batch], slowest[batch] = (stage + hop).sum(), bottleneck(stage, hop)
+    total, slowest = _sums(costs, cut, slots)
     n = np.arange(1, slots + 1)
-    best = total[n]
+    best = total[n - 1]
     micro = np.ones(slots, dtype=np.int64)
     for m in range(2, most_micro_batches(costs, cut, slots) + 1):
         batch = -(-n // m)
-        round_s = np.where(n >= m, np.maximum(total[batch], m * slowest[batch]), np.inf)
-        micro = np.where(round_s < best, m, micro)
+        round_s = np.maximum(total[batch - 1], m * slowest[batch - 1])
+        round_s[: m - 1] = np.inf
+        micro[round_s < best] = m
         best = np.minimum(round_s, best)
     return Decode(best, micro)
+
+
+def _sums(costs: Costs, cut: Cut, slots: int) -> tuple[Floats, Floats]:
+    """Sum of stages and hops, and slowest stage with its hop, for batches 1 … slots [N] [s]."""
+    times, heads = costs.decode_curves()
+    anchor = costs.anchor(cut[0][0], cut[-1][0])
+    batch = np.arange(1, slots + 1, dtype=np.float64)
+    total, slowest = np.zeros(slots), np.zeros(slots)
+    for j, (d, start, stop) in enumerate(cut):
+        stage = times[:slots, d, stop] - times[:slots, d, start]
+        if costs.holds_head(position_of(cut, j)):
+            stage = stage + heads[:slots, d]
+        busy = stage
+        if j < len(cut) - 1:
+            hop = costs.hop_curve(d, cut[j + 1][0], costs.forward_bytes(1) * batch, anchor)
+            busy = stage = stage + hop
+        elif len(cut) > 1:
+            stage = stage + costs.hop_curve(d, cut[0][0], costs.return_bytes(1) * batch, anchor)
+        total += stage
+        slowest = np.maximum(slowest, busy)
+    return total, slowest

@@ -1,4 +1,4 @@
-"""The model as the planner sees it: bytes and FLOPs of every layer, of the embedding and the head."""
+"""The model as the planner sees it: bytes and FLOPs of each layer, embedding and head."""
 
 from __future__ import annotations
 

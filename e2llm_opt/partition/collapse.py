@@ -43,14 +43,21 @@ class Members:
     has_unlike_layers: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """How a set is looked at: whether the way back counts (in sums), and what is exact in time."""
+
+    counts_return: bool
+    max_states: int
+
+
 def collapse(
-    costs: Costs, devices: tuple[int, ...], demand: Demand, *, counts_return: bool
+    costs: Costs, devices: tuple[int, ...], demand: Demand, frame: Frame
 ) -> Iterator[Members]:
     """Yield the inner problems whose best answer is the answer for *devices*.
 
     One is enough where neither the topology nor the way back depends on which device is last
     (first, where the head is there); otherwise one for each class that could be at that end.
-    *counts_return* tells whether the way back matters: in sums only.
     """
     place = {d: i for i, d in enumerate(costs.classes.order)}
     ordered = sorted(devices, key=place.__getitem__)
@@ -59,14 +66,14 @@ def collapse(
         classes.setdefault(costs.classes.class_of[d], []).append(d)
     groups = [tuple(rows) for rows in classes.values()]
     is_ring = costs.problem.runtime.topology == "ring"
-    if is_ring and (not counts_return or _is_even(costs, ordered, demand)):
-        yield _members(costs, groups, demand, anchor=-1)
+    if is_ring and (not frame.counts_return or _is_even(costs, ordered, demand)):
+        yield _members(costs, groups, demand, -1, frame.max_states)
         return
     for rows in groups:
         anchor = rows[0]
         others = [tuple(d for d in group if d != anchor) for group in groups]
         split = [(anchor,), *(group for group in others if group)]
-        yield _members(costs, split, demand, anchor=anchor)
+        yield _members(costs, split, demand, anchor, frame.max_states)
 
 
 def _is_even(costs: Costs, devices: list[int], demand: Demand) -> bool:
@@ -80,13 +87,13 @@ def _is_even(costs: Costs, devices: list[int], demand: Demand) -> bool:
 
 
 def _members(
-    costs: Costs, groups: list[tuple[int, ...]], demand: Demand, *, anchor: int
+    costs: Costs, groups: list[tuple[int, ...]], demand: Demand, anchor: int, max_states: int
 ) -> Members:
     """Build the arrays; class 0 is the anchor where there is one."""
     pin = np.array([-1, -1])
     if anchor >= 0:
         pin[0 if costs.problem.runtime.head == "first" else 1] = 0
-    is_ordered = int(np.prod([len(rows) + 1 for rows in groups])) > MAX_STATES
+    is_ordered = int(np.prod([len(rows) + 1 for rows in groups])) > max_states
     if is_ordered:
         groups = _pipeline_order(costs, groups, demand, anchor)
         pin = np.where(pin == 0, next((k for k, g in enumerate(groups) if g == (anchor,)), -1), -1)
@@ -101,7 +108,7 @@ def _members(
         count=np.array([len(rows) for rows in groups]),
         time=np.ascontiguousarray(demand.time[heads]),
         memory=costs.memory_prefix(demand.slots),
-        room=np.ascontiguousarray(costs.room()[heads]),
+        room=np.ascontiguousarray((costs.room() if demand.room is None else demand.room)[heads]),
         extra=np.ascontiguousarray(demand.extra[heads]),
         hop=hop,
         back=_pairs(costs, groups, (demand.back,), anchor),

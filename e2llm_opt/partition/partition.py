@@ -10,7 +10,7 @@ import numpy as np
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.cost.pipeline import bottleneck, decode_stages, prefill
 from e2llm_opt.errors import InputError
-from e2llm_opt.partition.collapse import Members, collapse
+from e2llm_opt.partition.collapse import MAX_STATES, Frame, Members, collapse
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class Demand:
         (bytes, weight) of the transfer from the last to the first stage; weight 0: none.
     slots
         Requests whose KV cache must fit.
+    room
+        Bytes for layers by position [D, 4]; None: what the devices have [bytes].
     """
 
     time: Floats
@@ -71,6 +73,7 @@ class Demand:
     hops: tuple[tuple[float, float], ...]
     back: tuple[float, float]
     slots: int
+    room: Floats | None = None
 
 
 def partition(  # noqa: PLR0913 - the public signature of the issue
@@ -117,7 +120,7 @@ def partition(  # noqa: PLR0913 - the public signature of the issue
     Notes
     -----
     See :mod:`e2llm_opt.partition.kernel`; O(2^k k² log) for k distinct devices, less where
-    devices are interchangeable. Exact up to ``collapse.MAX_STATES`` subsets; above it the order is
+    devices are interchangeable. Exact up to ``MAX_STATES`` subsets; above it the order is
     heuristic and the cut exact for it.
     """
     rows = tuple(devices)
@@ -191,13 +194,16 @@ def best_cut(
     demand: Demand,
     criterion: Criterion,
     limit: float = np.inf,
+    max_states: int = MAX_STATES,
 ) -> Cut | None:
     """Return the best cut of the layers over *devices*, or None when none fits.
 
-    *limit* bounds every stage with its hop under the criterion ``sum`` [s].
+    *limit* bounds every stage with its hop under the criterion ``sum`` [s]; sets with more than
+    *max_states* subsets are ordered heuristically.
     """
+    frame = Frame(counts_return=criterion == "sum", max_states=max_states)
     best: tuple[float, Cut] | None = None
-    for members in collapse(costs, devices, demand, counts_return=criterion == "sum"):
+    for members in collapse(costs, devices, demand, frame):
         value, stages = _solve(members.inner, criterion, limit, members.has_unlike_layers)
         if value < np.inf and (best is None or value < best[0]):
             best = value, _expand(members, stages)

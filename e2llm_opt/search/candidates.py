@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from e2llm_opt.cost.pipeline import decode, decode_stages, prefill
+from e2llm_opt.cost.pipeline import decode, prefill
 from e2llm_opt.partition.partition import best_cut, decode_demand, mixed_demand, prefill_demand
 from e2llm_opt.problem import Role
 from e2llm_opt.runtime import MixedPause
-from e2llm_opt.search.slots import most_slots, try_slots
+from e2llm_opt.search.slots import most_slots, slot_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,10 +22,14 @@ if TYPE_CHECKING:
 
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.cost.pipeline import Cut
-    from e2llm_opt.partition.partition import Demand
+    from e2llm_opt.partition.partition import Criterion, Demand
 
     Floats = NDArray[np.float64]
 
+_MICRO_BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64)
+"""Numbers of micro-batches whose batch is cut for; every cut is judged at all numbers."""
+_MAX_ASKED = 12
+_NOTHING: tuple[float, int, Cut] = (0.0, 0, ())
 Group = tuple[int, ...]
 """A replica's devices as sorted class numbers, one entry a device."""
 
@@ -103,6 +107,8 @@ class Candidates:
         Of the problem.
     devices
         Rows that may be used, in the canonical order.
+    max_states
+        Device sets with more subsets are ordered heuristically.
 
     Attributes
     ----------
@@ -110,8 +116,9 @@ class Candidates:
         Device rows of each class, in the canonical order.
     """
 
-    def __init__(self, costs: Costs, devices: Sequence[int]) -> None:
+    def __init__(self, costs: Costs, devices: Sequence[int], max_states: int = 512) -> None:
         self.costs = costs
+        self.max_states = max_states
         self.rows: dict[int, list[int]] = {}
         for d in devices:
             self.rows.setdefault(costs.classes.class_of[d], []).append(d)
@@ -135,13 +142,8 @@ class Candidates:
 
         None where it breaks memory, the speed limits, or has no path between two stages.
         """
-        workload = self.costs.problem.workload
-        most = most_slots(self.costs, cut)
-        if workload.slots is not None:
-            most = workload.slots if most >= workload.slots else 0
-        while most >= 1 and not self._is_fast_enough(cut, most, Role.MIXED):
-            most = most - 1 if workload.slots is None else 0
-        if most < 1 or not math.isfinite(self._round(cut, most)):
+        most = self._most_fast(cut, Role.MIXED)
+        if most < 1:
             return None
         classes = self.costs.classes.class_of
         group = tuple(sorted(classes[d] for d, _, _ in cut))
@@ -168,15 +170,14 @@ class Candidates:
         self, group: Group, devices: tuple[int, ...], variant: Variant
     ) -> Candidate | None:
         demand = prefill_demand(self.costs)
-        cuts = [best_cut(self.costs, devices, demand, "sum")]
-        if cuts[0] is None:
-            return None
-        if self.costs.problem.runtime.is_pipelined and len(devices) > 1:
-            widest = best_cut(self.costs, devices, demand, "bottleneck")
-            if widest is not None:
+        cuts = list(self._cut(devices, demand, "sum"))
+        if cuts and self.costs.problem.runtime.is_pipelined and len(devices) > 1:
+            for widest in self._cut(devices, demand, "bottleneck"):
                 limit = self._chunk_bottleneck(widest)
-                cuts += [widest, best_cut(self.costs, devices, demand, "sum", limit)]
-        found = [self._candidate(group, Role.PREFILL, cut, 1) for cut in cuts if cut is not None]
+                cuts += [widest, *self._cut(devices, demand, "sum", limit)]
+        if not cuts:
+            return None
+        found = [self._candidate(group, Role.PREFILL, cut, 1) for cut in dict.fromkeys(cuts)]
         if variant is Variant.LATENCY:
             return min(found, key=lambda c: (c.prefill_latency_s, c.occupancy_s))
         return min(found, key=lambda c: (c.occupancy_s, c.prefill_latency_s))
@@ -193,17 +194,27 @@ class Candidates:
         if role is Role.MIXED:
             weights = {costs.output_tokens, costs.output_tokens / costs.num_chunks}
             demands = [mixed_demand(costs, slots, 1, weight) for weight in sorted(weights)]
-        cuts = [best_cut(costs, devices, demand, "sum") for demand in demands]
+        cuts = [cut for demand in demands for cut in self._cut(devices, demand, "sum")]
         found = []
         for cut in dict.fromkeys(cuts):
-            if cut is None:
-                continue
-            most = fixed or most_slots(costs, cut)
-            while most >= 1 and not self._is_fast_enough(cut, most, role):
-                most = 0 if fixed else most - max(1, most // 8)
+            most = self._most_fast(cut, role)
             if most >= 1:
                 found.append(self._candidate(group, role, cut, most))
         return min(found, key=self._latency_alone, default=None)
+
+    def _most_fast(self, cut: Cut, role: Role) -> int:
+        """Return the most slots that *cut* holds within the speed limits; 0 for none."""
+        workload = self.costs.problem.workload
+        most = most_slots(self.costs, cut)
+        if most < (workload.slots or 1):
+            return 0
+        n = np.arange(1, most + 1)
+        stall = n * (self._pause(cut, role) / self.costs.output_tokens)
+        effective = decode(self.costs, cut, most).tpot_s + stall
+        is_fast = np.isfinite(effective) & (effective <= workload.slowest_tpot_s)
+        if workload.slots is not None:
+            return workload.slots if is_fast[workload.slots - 1] else 0
+        return int(n[is_fast].max(initial=0))
 
     def _latency_alone(self, candidate: Candidate) -> float:
         decoding = self.costs.output_tokens * float(candidate.tpot_s[0])
@@ -212,70 +223,65 @@ class Candidates:
         return decoding
 
     def _fastest(self, group: Group, devices: tuple[int, ...], role: Role) -> Candidate | None:
-        """Most requests a second over slots, micro-batches and cuts, within the speed limits."""
-        found: dict[int, tuple[float, Cut] | None] = {}
+        """Most requests a second over slots, micro-batches and cuts, within the speed limits.
 
-        def rate(slots: int) -> float:
-            if slots not in found:
-                found[slots] = self._best_at(devices, role, slots)
-            at = found[slots]
-            return 0.0 if at is None else at[0]
-
-        try_slots(self.costs, devices, rate)
-        ranked = [(at[0], -slots, at[1]) for slots, at in found.items() if at is not None]
-        if not ranked:
-            return None
-        _, negative, cut = max(ranked, key=lambda at: at[:2])
-        return self._candidate(group, role, cut, -negative)
-
-    def _best_at(
-        self, devices: tuple[int, ...], role: Role, slots: int
-    ) -> tuple[float, Cut] | None:
-        """Return the best (rate, cut) with exactly *slots* slots."""
-        best: tuple[float, Cut] | None = None
-        for cut in dict.fromkeys(self._cuts(devices, role, slots)):
-            round_s, pause = self._round(cut, slots), self._pause(cut, role)
-            effective = round_s + slots * pause / self.costs.output_tokens
-            if effective > self.costs.problem.workload.slowest_tpot_s:
+        Cuts are asked for at the most slots that memory holds, then at the number of slots where
+        the best of them was best, until nothing changes; where memory binds, also at fewer.
+        """
+        best = _NOTHING
+        asked: set[int] = set()
+        waiting = slot_counts(self.costs, devices, self.max_states)
+        while waiting:
+            slots = waiting.pop(0)
+            if slots in asked:
                 continue
-            rate = slots / (self.costs.output_tokens * effective)
-            if best is None or rate > best[0]:
-                best = rate, cut
-        return best
+            asked.add(slots)
+            for cut in dict.fromkeys(self._cuts(devices, role, slots)):
+                found = self._best_slots(cut, role)
+                if found[0] > best[0] * (1 + 1e-12):
+                    best = found
+            if best[1] and best[1] not in asked and len(asked) < _MAX_ASKED:
+                waiting.insert(0, best[1])
+        return self._candidate(group, role, best[2], best[1]) if best[1] else None
+
+    def _best_slots(self, cut: Cut, role: Role) -> tuple[float, int, Cut]:
+        """Return the best rate of *cut* [1/s] and its slots; 0 slots where none is legal."""
+        workload = self.costs.problem.workload
+        most = most_slots(self.costs, cut)
+        if most < (workload.slots or 1):
+            return _NOTHING
+        n = np.arange(1, most + 1)
+        rounds = decode(self.costs, cut, most).tpot_s
+        effective = rounds + n * (self._pause(cut, role) / self.costs.output_tokens)
+        rate = np.where(effective <= workload.slowest_tpot_s, n / effective, 0.0)
+        i = (workload.slots or int(rate.argmax()) + 1) - 1
+        if not rate[i] > 0:
+            return _NOTHING
+        return float(rate[i]) / self.costs.output_tokens, i + 1, cut
 
     def _cuts(self, devices: tuple[int, ...], role: Role, slots: int) -> Iterator[Cut]:
-        """Yield the cuts worth trying: both criteria, at the batch of each number of micro-batches."""
+        """Yield the cuts worth trying: both criteria, at the batches of several micro-batches."""
         is_pipelined = self.costs.problem.runtime.is_pipelined
         most = min(len(devices), slots) if is_pipelined else 1
-        for m in range(1, most + 1):
-            batch = -(-slots // m)
+        counts = [m for m in _MICRO_BATCHES if m <= most]
+        batches = dict.fromkeys(-(-slots // m) for m in counts)
+        for m, batch in zip(counts, batches, strict=False):
             demands = [decode_demand(self.costs, slots, batch)]
             if role is Role.MIXED:
                 weight = self.costs.output_tokens * m / (slots * self.costs.num_chunks)
                 demands.append(mixed_demand(self.costs, slots, batch, weight))
             for demand in demands:
-                yield from self._both(devices, demand)
+                if m in (1, counts[-1]):
+                    yield from self._cut(devices, demand, "sum")
+                if is_pipelined and len(devices) > 1:
+                    yield from self._cut(devices, demand, "bottleneck")
 
-    def _both(self, devices: tuple[int, ...], demand: Demand) -> Iterator[Cut]:
-        cut = best_cut(self.costs, devices, demand, "sum")
+    def _cut(
+        self, devices: tuple[int, ...], demand: Demand, criterion: Criterion, limit: float = np.inf
+    ) -> Iterator[Cut]:
+        cut = best_cut(self.costs, devices, demand, criterion, limit, self.max_states)
         if cut is not None:
             yield cut
-        if self.costs.problem.runtime.is_pipelined and len(devices) > 1:
-            cut = best_cut(self.costs, devices, demand, "bottleneck")
-            if cut is not None:
-                yield cut
-
-    def _round(self, cut: Cut, slots: int) -> float:
-        """Return the best round at exactly *slots* requests [s]."""
-        is_pipelined = self.costs.problem.runtime.is_pipelined
-        most = min(len(cut), slots) if is_pipelined else 1
-        best = math.inf
-        for m in range(1, most + 1):
-            stage, hop = decode_stages(self.costs, cut, -(-slots // m))
-            busy = stage + hop
-            busy[-1] = stage[-1]
-            best = min(best, max(float((stage + hop).sum()), m * float(busy.max())))
-        return best
 
     def _pause(self, cut: Cut, role: Role, tokens: float | None = None) -> float:
         if role is not Role.MIXED:
@@ -283,10 +289,6 @@ class Candidates:
         figures = prefill(self.costs, cut, tokens or self.costs.prompt_tokens)
         is_short = self.costs.problem.runtime.mixed_pause is MixedPause.OCCUPANCY
         return figures.occupancy_s if is_short else figures.latency_s
-
-    def _is_fast_enough(self, cut: Cut, slots: int, role: Role) -> bool:
-        stall = slots * self._pause(cut, role) / self.costs.output_tokens
-        return self._round(cut, slots) + stall <= self.costs.problem.workload.slowest_tpot_s
 
     def _candidate(self, group: Group, role: Role, cut: Cut, slots: int) -> Candidate:
         figures = prefill(self.costs, cut, self.costs.prompt_tokens)

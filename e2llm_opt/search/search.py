@@ -75,8 +75,7 @@ class Search:
         """Fill the archive: every packing of few devices, else groupings by evolution."""
         is_small = len(self.devices) <= MAX_DEVICES
         is_exhaustive = stop.method == "exhaustive" or (stop.method == "auto" and is_small)
-        variants = self._variants()
-        for variant in variants:
+        for variant in self._variants():
             if is_exhaustive:
                 self._enumerate(variant, stop)
             else:
@@ -102,6 +101,11 @@ class Search:
         has_all = not constraints.use_all_devices or outcome.num_devices == len(self.devices)
         wanted = constraints.replicas
         return has_roles and has_all and wanted in {None, len(outcome.replicas)}
+
+    @property
+    def variant(self) -> Variant:
+        """The kind of cut that was searched first."""
+        return self._variants()[0]
 
     def _variants(self) -> tuple[Variant, ...]:
         """Cuts for rate first; for latency where that is wanted, or where waits vanish."""

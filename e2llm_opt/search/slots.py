@@ -1,4 +1,4 @@
-"""How many requests a replica should decode at once: bounded by memory and speed, then searched."""
+"""How many requests a replica may decode at once, and at which numbers a cut is asked for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.cost.pipeline import Cut
 
-_STEP_DOWN = 0.85
+_STEP_DOWN = 0.75
 
 
 def most_slots(costs: Costs, cut: Cut) -> int:
@@ -25,70 +25,55 @@ def most_slots(costs: Costs, cut: Cut) -> int:
     for j, (d, start, stop) in enumerate(cut):
         free = room[d, position_of(cut, j)] - (weights[stop] - weights[start])
         needed = kv[stop] - kv[start]
+        if free < 0:
+            return 0
         if needed > 0:
             most = min(most, math.floor(free / needed))
     return max(most, 0)
 
 
-def try_slots(costs: Costs, devices: tuple[int, ...], rate: Callable[[int], float]) -> None:
-    """Call *rate* with the numbers of slots that may be best; it keeps the best.
+def slot_counts(costs: Costs, devices: tuple[int, ...], max_states: int) -> list[int]:
+    """Return the numbers of slots to ask cuts for, the most that memory holds first.
 
-    The rate grows with the slots as long as memory does not force layers onto slow devices and
-    the speed limit is kept, so the search starts at the most slots that do both, goes down in
-    steps of 15 % while memory binds, and ends with the neighbours of the best.
+    A cut's rate grows with its slots. Fewer than the most are only worth asking for where memory
+    binds: where the slots' KV cache forces layers onto other devices.
     """
     fixed = costs.problem.workload.slots
     if fixed is not None:
-        rate(fixed)
-        return
-    holding = _greatest(costs.problem.runtime.max_slots, lambda n: _fits(costs, devices, n))
-    fast = _greatest(holding, lambda n: rate(n) > 0)
-    if fast == 0:
-        return
-    tried: dict[int, float] = {}
-    n = fast
-    while n >= 1 and n not in tried:
-        tried[n] = rate(n)
-        if n < max(tried, key=tried.__getitem__) / 2:
-            break
-        n = min(n - 1, int(n * _STEP_DOWN))
-        if not _is_memory_bound(costs, devices, fast):
-            break
-    _climb(rate, tried, fast)
+        return [fixed]
+
+    def cut_for(slots: int, batch: int) -> Cut | None:
+        demand = decode_demand(costs, slots, batch)
+        return best_cut(costs, devices, demand, "sum", math.inf, max_states)
+
+    most = _most_held(costs, devices, cut_for)
+    if most == 0:
+        return []
+    free = cut_for(1, most)
+    is_bound = len(devices) > 1 and (free is None or most_slots(costs, free) < most)
+    counts = [most]
+    while is_bound and counts[-1] > 1:
+        counts.append(max(1, int(counts[-1] * _STEP_DOWN)))
+    return counts
 
 
-def _climb(rate: Callable[[int], float], tried: dict[int, float], most: int) -> None:
-    """Try the neighbours of the best until none is better."""
-    for _ in range(8):
-        best = max(tried, key=tried.__getitem__)
-        around = [n for n in (best - 1, best + 1) if 1 <= n <= most and n not in tried]
-        if not around:
-            return
-        for n in around:
-            tried[n] = rate(n)
-
-
-def _fits(costs: Costs, devices: tuple[int, ...], slots: int) -> bool:
-    return best_cut(costs, devices, decode_demand(costs, slots, 1), "sum") is not None
-
-
-def _is_memory_bound(costs: Costs, devices: tuple[int, ...], slots: int) -> bool:
-    """Whether fewer slots would allow another cut: the best cut for one slot does not hold all."""
-    if len(devices) == 1:
-        return False
-    cut = best_cut(costs, devices, decode_demand(costs, 1, slots), "sum")
-    return cut is None or most_slots(costs, cut) < slots
-
-
-def _greatest(most: int, holds: Callable[[int], bool]) -> int:
-    """Return the greatest n <= most for which *holds*, assuming it holds below; 0 if none."""
-    low, high = 0, most
-    if most >= 1 and holds(most):
-        return most
-    while high - low > 1:
-        middle = (low + high) // 2
-        if holds(middle):
-            low = middle
+def _most_held(
+    costs: Costs, devices: tuple[int, ...], cut_for: Callable[[int, int], Cut | None]
+) -> int:
+    """Return the most slots for which some cut of *devices* fits into memory; 0 for none."""
+    room = costs.room()
+    weights = float(costs.memory_prefix(0)[-1])
+    kv = float(costs.memory_prefix(1)[-1]) - weights
+    free = sum(float(room[d].max()) for d in devices) - weights
+    high = costs.problem.runtime.max_slots
+    if kv > 0:
+        high = min(high, max(math.floor(free / kv), 0))
+    low, step = 0, high
+    while step >= 1 and low < high:
+        cut = cut_for(step, 1)
+        if cut is not None:
+            low = max(step, min(most_slots(costs, cut), high))
         else:
-            high = middle
+            high = step - 1
+        step = (low + high + 1) // 2
     return low

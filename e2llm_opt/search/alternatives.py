@@ -1,0 +1,138 @@
+"""The plans that lost, and why; the devices that stay without layers, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from e2llm_opt.baselines import memory_proportional, single_device
+from e2llm_opt.plan.plan import Alternative, UnusedDevice
+from e2llm_opt.problem import Objective, Role
+from e2llm_opt.search.roles import Scope
+
+if TYPE_CHECKING:
+    from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.search.evaluate import Evaluator, Outcome
+    from e2llm_opt.search.search import Search
+
+ALL_MIXED = "all MIXED"
+DISAGGREGATED = "best disaggregated"
+_MBIT = 1e6 / 8
+
+
+def alternatives_of(search: Search, chosen: Outcome) -> tuple[Alternative, ...]:
+    """Return the baselines and the best of the other scopes that are not the plan itself."""
+    rivals: dict[str, Outcome | None] = {
+        single_device.NAME: search.baselines.get(single_device.NAME),
+        ALL_MIXED: search.best(Scope.MIXED),
+        DISAGGREGATED: search.best(Scope.DISAGGREGATED),
+        memory_proportional.NAME: search.baselines.get(memory_proportional.NAME),
+    }
+    mixed = rivals[ALL_MIXED]
+    found = []
+    for name, rival in rivals.items():
+        if rival is not None and _identity(rival) != _identity(chosen):
+            reason = why_not(search, rival, chosen)
+            found.append(_alternative(search.evaluator, name, rival, reason, mixed))
+    return tuple(found)
+
+
+def why_not(search: Search, rival: Outcome, chosen: Outcome) -> str:
+    """Return one sentence that says where *rival* is worse than *chosen*."""
+    if not search.is_allowed(rival):
+        return "excluded by the constraints"
+    problem = search.evaluator.costs.problem
+    rate = problem.workload.rate_per_s
+    if chosen.is_stable and not rival.is_stable:
+        capacity = rival.traffic.capacity_per_s
+        return f"not stable: {capacity:.3g} requests/s at most, {rate:.3g} arrive"
+    if problem.objective is Objective.THROUGHPUT or not chosen.is_stable:
+        ratio = rival.traffic.capacity_per_s / chosen.traffic.capacity_per_s
+        if ratio < 1 - 1e-9:
+            return f"{(1 - ratio) * 100:.2g} % less capacity"
+    if problem.objective is Objective.LATENCY:
+        ratio = rival.unloaded_latency_s / chosen.unloaded_latency_s
+        if ratio > 1 + 1e-9:
+            return f"one request alone takes {(ratio - 1) * 100:.2g} % longer"
+    unit = search.evaluator.wait_unit_s
+    if chosen.is_stable:
+        longer = rival.waiting_time_s - chosen.waiting_time_s
+        if np.rint(rival.waiting_time_s / unit) > np.rint(chosen.waiting_time_s / unit):
+            return f"requests wait {longer:.3g} s longer"
+        if rival.latency_s > chosen.latency_s * (1 + 1e-9):
+            return f"no shorter wait, and requests take {rival.latency_s - chosen.latency_s:.3g} s longer"
+    if rival.num_devices > chosen.num_devices:
+        return "as good, but it needs more devices"
+    return "as good"
+
+
+def unused_devices(search: Search, chosen: Outcome) -> tuple[UnusedDevice, ...]:
+    """Return the devices without layers, in the order of the inventory."""
+    costs = search.evaluator.costs
+    used = {d for replica in chosen.replicas for d, _, _ in replica.cut}
+    return tuple(
+        UnusedDevice(device=device.name, reason=_reason(search, costs, d))
+        for d, device in enumerate(costs.problem.devices)
+        if d not in used
+    )
+
+
+def _reason(search: Search, costs: Costs, d: int) -> str:
+    problem = costs.problem
+    if problem.devices[d].name in problem.constraints.exclude:
+        return "excluded by constraints.exclude"
+    num_layers = problem.model.num_layers
+    held = costs.memory_prefix(problem.workload.slots or 1)
+    most = int(np.searchsorted(held, costs.room()[d, 0], side="right")) - 1
+    is_linked = bool(np.isfinite(costs.tables.latency[d].min(axis=1)).any())
+    if most <= 0:
+        return "not even one layer with its KV cache fits into its memory"
+    if most < num_layers and not is_linked:
+        return f"holds {most} of {num_layers} layers and no link leads to another device"
+    if search.candidates.find((costs.classes.class_of[d],), Role.MIXED, search.variant) is not None:
+        return "a replica of its own would not make the plan better"
+    if most >= num_layers:
+        return "no replica with it makes the plan better"
+    return f"holds {most} of {num_layers} layers; no replica with it makes the plan better"
+
+
+def _identity(outcome: Outcome) -> list[tuple[object, ...]]:
+    return sorted((str(c.role), c.cut, c.slots) for c in outcome.replicas)
+
+
+def _alternative(
+    evaluator: Evaluator, name: str, rival: Outcome, reason: str, mixed: Outcome | None
+) -> Alternative:
+    routes = list(rival.traffic.routes.values())
+    num_bytes = transfer = None
+    if routes:
+        weights = [max(rate, 1e-300) for rate, _ in routes]
+        num_bytes = round(max(move.num_bytes for _, move in routes))
+        transfer = float(np.average([move.exposed_s for _, move in routes], weights=weights))
+    return Alternative(
+        name=name,
+        capacity_per_s=rival.traffic.capacity_per_s,
+        waiting_time_s=rival.waiting_time_s if rival.is_stable else None,
+        ttft_s=rival.ttft_s if rival.is_stable else None,
+        tpot_s=rival.tpot_s,
+        why_not=reason,
+        kv_bytes=num_bytes,
+        kv_transfer_s=transfer,
+        break_even_bandwidth_mbit_s=_break_even(rival, mixed, num_bytes, transfer),
+    )
+
+
+def _break_even(
+    rival: Outcome, mixed: Outcome | None, num_bytes: int | None, transfer: float | None
+) -> float | None:
+    """Bandwidth at which moving the KV cache costs what all MIXED waits longer elsewhere.
+
+    None where no bandwidth is enough, or where one of the two has no steady state.
+    """
+    if mixed is None or num_bytes is None or transfer is None:
+        return None
+    if not (rival.is_stable and mixed.is_stable):
+        return None
+    spare = mixed.waiting_time_s - (rival.waiting_time_s - transfer)
+    return num_bytes / spare / _MBIT if spare > 0 else None

@@ -1,0 +1,98 @@
+"""A problem to a plan: the whole algorithm on one screen."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from e2llm_opt import __version__
+from e2llm_opt.plan.plan import Bound, Plan, RunProvenance
+
+if TYPE_CHECKING:
+    from e2llm_opt.plan.infeasible import Infeasible
+    from e2llm_opt.problem import Problem
+    from e2llm_opt.search.evaluate import Outcome
+    from e2llm_opt.search.progress import ProgressCallback
+    from e2llm_opt.search.search import Search
+    from e2llm_opt.search.stop import Stop
+
+_INTERRUPTED = "the search was interrupted: this is the best plan found until then"
+
+
+def plan(
+    problem: Problem,
+    *,
+    seed: int = 0,
+    stop: Stop | None = None,
+    progress: ProgressCallback | None = None,
+) -> Plan | Infeasible:
+    """Place the model: cluster devices into replicas, cut the layers, choose roles and routes.
+
+    Parameters
+    ----------
+    problem
+        What to serve on what.
+    seed
+        Of the genetic algorithm. The same problem, seed and evaluation budget give the same plan.
+    stop
+        Limits and method of the search; default: all groupings up to 8 devices, the genetic
+        algorithm above.
+    progress
+        Called now and then with the state of the search.
+
+    Returns
+    -------
+    Plan or Infeasible
+        Infeasible says who lacks what, and which verified change would help.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        When interrupted before any plan was found; afterwards the best plan is returned, with a
+        warning.
+    """
+    from e2llm_opt.cost.costs import costs_of  # noqa: PLC0415 - numpy and numba come with it
+    from e2llm_opt.search.roles import Scope  # noqa: PLC0415
+    from e2llm_opt.search.search import Search  # noqa: PLC0415
+    from e2llm_opt.search.stop import Stop  # noqa: PLC0415
+    from e2llm_opt.search.suggest import explain_infeasible  # noqa: PLC0415
+
+    began = time.monotonic()
+    limits = stop or Stop()
+    search = Search(costs_of(problem), progress)
+    notes: tuple[str, ...] = ()
+    try:
+        search.run(limits, seed)
+    except KeyboardInterrupt:
+        notes = (_INTERRUPTED,)
+    chosen = search.best(Scope.ANY)
+    if chosen is None:
+        if notes:
+            raise KeyboardInterrupt
+        return explain_infeasible(search, seed=seed)
+    return _document(search, chosen, notes, (seed, limits.method, began))
+
+
+def _document(
+    search: Search, chosen: Outcome, notes: tuple[str, ...], run: tuple[int, str, float]
+) -> Plan:
+    from e2llm_opt.search import alternatives, assemble, cautions  # noqa: PLC0415 - as above
+
+    costs = search.evaluator.costs
+    seed, method, began = run
+    return Plan(
+        problem=assemble.problem_of(costs.problem, seed, method),
+        replicas=assemble.replicas_of(costs, chosen),
+        routes=assemble.routes_of(costs, chosen),
+        unused_devices=alternatives.unused_devices(search, chosen),
+        predicted=assemble.predicted_of(costs, chosen),
+        bound=Bound(),
+        alternatives=alternatives.alternatives_of(search, chosen),
+        warnings=(*notes, *cautions.cautions(costs, chosen)),
+        provenance=RunProvenance(
+            e2llm_opt=__version__,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            elapsed_s=round(time.monotonic() - began, 3),
+        ),
+    )
