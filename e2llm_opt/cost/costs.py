@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from e2llm_opt.inventory.classes import classify
 from e2llm_opt.inventory.network import Network
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from numpy.typing import NDArray
 
@@ -41,6 +41,10 @@ class Costs:
         Means of the workload [tokens].
     num_chunks
         Chunks of a mean prompt.
+    has_alike_layers
+        Every layer costs the same time and memory, and a stage may start anywhere.
+    shapes
+        Device sets collapsed so far; the partitioner's.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -52,6 +56,8 @@ class Costs:
         self.output_tokens = problem.workload.output.mean
         self.mean_context = problem.workload.mean_context_tokens
         self.num_chunks = num_chunks(self.prompt_tokens, problem.runtime.prefill_chunk_tokens)
+        self.has_alike_layers = _has_alike_layers(problem)
+        self.shapes: dict[Hashable, Any] = {}
         self._paths: dict[tuple[int, int], tuple[Path, ...]] | None = None
         self._kept: dict[tuple[str, float, int], Floats] = {}
         self._curves: tuple[Floats, Floats] | None = None
@@ -188,6 +194,7 @@ class Costs:
     def _build_hop(self, num_bytes: float, anchor: int) -> Floats:
         ways = self.tables.latency + num_bytes * self.tables.inverse_bandwidth
         ring = ways.min(axis=2) + self.tables.fixed
+        np.fill_diagonal(ring, 0.0)
         if anchor < 0:
             return ring
         at_centre = self.tables.is_local[anchor]
@@ -209,6 +216,21 @@ class Costs:
 def costs_of(problem: Problem) -> Costs:
     """Return the costs of *problem*: the same object for an equal problem asked again."""
     return Costs(problem)
+
+
+def _has_alike_layers(problem: Problem) -> bool:
+    model = problem.model
+    layers = zip(
+        model.layer_dense_bytes,
+        model.layer_routed_bytes,
+        model.layer_routed_fraction,
+        model.layer_flops_per_token,
+        model.layer_attention_flops,
+        model.layer_kv_bytes_per_token,
+        model.layer_window_tokens,
+        strict=True,
+    )
+    return model.allowed_stage_starts is None and len(set(layers)) == 1
 
 
 def num_chunks(tokens: float, chunk: int) -> int:

@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 
 UNUSED, PREFILL, DECODE, MIXED = 0, 1, 2, 3
 CAPACITY, WAITING, TTFT, TPOT, LATENCY, UNLOADED = 0, 1, 2, 3, 4, 5
-_SPLIT_STEPS = 24
+_SPLIT_STEPS = 16
 
 
 class Pool(NamedTuple):
@@ -52,50 +52,68 @@ class Pool(NamedTuple):
     """Arrival rate [1/s], mean output [tokens], squared cv of the output [3]."""
 
 
+class Ladder(NamedTuple):
+    """A pool's slots in the order in which a router fills them."""
+
+    who: Ints
+    """Replica that takes each slot [c]."""
+    step: Floats
+    """What that adds to its rate [c] [1/s]."""
+    rate: Floats
+    """Rate of the whole pool with that many slots busy, mu[n + 1] [c] [1/s]."""
+    full: Floats
+    """Rate of each replica with all its slots busy [R] [1/s]."""
+
+
 @njit(cache=True, error_model="numpy")
-def _fill(slots: Ints, tpot: Floats, pause: Floats, output: float) -> tuple[Ints, Floats]:
-    """Return the replica that takes each slot in turn [c] and the rates of all then [c+1, R]."""
+def _fill(slots: Ints, tpot: Floats, pause: Floats, output: float) -> Ladder:
+    """Fill all slots, the one with the lowest next TPOT first."""
     num = len(slots)
     total = slots.sum()
-    who = np.empty(total, np.int64)
-    rates = np.zeros((total + 1, num))
+    ladder = Ladder(np.empty(total, np.int64), np.empty(total), np.empty(total), np.zeros(num))
     used = np.zeros(num, np.int64)
+    rate = 0.0
     for n in range(total):
-        best = -1
+        best, lowest = -1, np.inf
         for r in range(num):
-            if used[r] < slots[r] and (best < 0 or tpot[r, used[r]] < tpot[best, used[best]]):
-                best = r
-        who[n] = best
+            if used[r] < slots[r] and (best < 0 or tpot[r, used[r]] < lowest):
+                best, lowest = r, tpot[r, used[r]]
         used[best] += 1
-        rates[n + 1] = rates[n]
-        rates[n + 1, best] = used[best] / (
-            used[best] * pause[best] + output * tpot[best, used[best] - 1]
-        )
-    return who, rates
+        now = used[best] / (used[best] * pause[best] + output * lowest)
+        ladder.who[n] = best
+        ladder.step[n] = now - ladder.full[best]
+        rate += ladder.step[n]
+        ladder.rate[n] = rate
+        ladder.full[best] = now
+    return ladder
 
 
 @njit(cache=True, error_model="numpy")
-def _chain(rates: Floats, arrival: float) -> tuple[float, float, Floats]:
+def _chain(ladder: Ladder, arrival: float) -> tuple[float, float, Floats]:
     """Return mean wait [s], mean requests in slots, and each replica's share of the traffic [R].
 
     p[N] = p[N-1] · λ / mu[N]; beyond the c slots the tail is geometric with ρ = λ / mu[c], so
     the mean number waiting is p[c] ρ / (1 - ρ)².
     """
-    total = len(rates) - 1
+    total = len(ladder.rate)
+    rho = arrival / ladder.rate[total - 1]
+    mass = np.empty(total)
     weight, norm, active = 1.0, 1.0, 0.0
-    shares = np.zeros(rates.shape[1])
-    rho = arrival / rates[total].sum()
-    for n in range(1, total + 1):
-        weight *= arrival / rates[n].sum()
-        mass = weight if n < total else weight / (1.0 - rho)
-        norm += mass
-        active += n * mass
-        shares += mass * rates[n]
+    for n in range(total):
+        weight *= arrival / ladder.rate[n]
+        mass[n] = weight if n < total - 1 else weight / (1.0 - rho)
+        norm += mass[n]
+        active += (n + 1) * mass[n]
         if weight > 1e200:
             weight, norm, active = weight * 1e-200, norm * 1e-200, active * 1e-200
-            shares *= 1e-200
+            mass[: n + 1] *= 1e-200
     waiting = weight / norm * rho / (1.0 - rho) ** 2
-    return waiting / arrival, active / norm, shares / shares.sum()
+    shares = np.zeros(len(ladder.full))
+    tail = 0.0
+    for n in range(total - 1, -1, -1):
+        tail += mass[n]
+        shares[ladder.who[n]] += ladder.step[n] * tail
+    return waiting / arrival, active / norm, np.maximum(shares, 0.0) / shares.sum()
 
 
 @njit(cache=True, error_model="numpy")
@@ -121,7 +139,7 @@ def _disaggregated(
     spread = (first * p.prefill_scv).sum()
     wait *= (1.0 + spread) / 2.0
     queue, active, second = _chain(slots, arrival)
-    queue = _kimura(queue, arrival / slots[-1].sum(), len(slots) - 1, scv)
+    queue = _kimura(queue, arrival / slots.rate[-1], len(slots.rate), scv)
     moving, latency, alone = 0.0, 0.0, 0.0
     for r in range(len(first)):
         if first[r] > 0:
@@ -146,11 +164,11 @@ def _disaggregated(
 
 
 @njit(cache=True, error_model="numpy")
-def _mixed(p: Pool, slots: Floats, arrival: float) -> tuple[Floats, Floats]:
+def _mixed(p: Pool, slots: Ladder, arrival: float) -> tuple[Floats, Floats]:
     """Return (wait, TTFT, TPOT, latency, unloaded latency) and the replicas' rates [R]."""
     output, scv = p.load[1], p.load[2]
     wait, active, shares = _chain(slots, arrival)
-    wait = _kimura(wait, arrival / slots[-1].sum(), len(slots) - 1, scv)
+    wait = _kimura(wait, arrival / slots.rate[-1], len(slots.rate), scv)
     latency, pause, alone = 0.0, 0.0, 0.0
     for r in range(len(shares)):
         if shares[r] > 0:
@@ -168,29 +186,25 @@ def _mixed(p: Pool, slots: Floats, arrival: float) -> tuple[Floats, Floats]:
 
 
 @njit(cache=True, error_model="numpy")
-def _ladders(p: Pool, roles: Ints) -> tuple[Floats, Floats, Floats]:
-    """Return the rates by state of the PREFILL, the DECODE and the MIXED pool."""
+def _ladders(p: Pool, roles: Ints) -> tuple[Ladder, Ladder, Ladder]:
+    """Return the ladders of the PREFILL, the DECODE and the MIXED pool."""
     nothing = np.zeros(len(roles))
     one = np.where(roles == PREFILL, 1, 0)
     occupancy = np.where(roles == PREFILL, p.occupancy, 1.0).reshape(-1, 1)
-    _, servers = _fill(one, occupancy, nothing, 1.0)
-    _, slots = _fill(
-        np.where(roles == DECODE, p.decode_slots, 0), p.decode_tpot, nothing, p.load[1]
-    )
-    _, both = _fill(
-        np.where(roles == MIXED, p.mixed_slots, 0), p.mixed_tpot, p.mixed_pause, p.load[1]
-    )
+    servers = _fill(one, occupancy, nothing, 1.0)
+    slots = _fill(np.where(roles == DECODE, p.decode_slots, 0), p.decode_tpot, nothing, p.load[1])
+    both = _fill(np.where(roles == MIXED, p.mixed_slots, 0), p.mixed_tpot, p.mixed_pause, p.load[1])
     return servers, slots, both
 
 
 @njit(cache=True, error_model="numpy")
-def _split(p: Pool, ladders: tuple[Floats, Floats, Floats], arrival: float, most: float) -> Floats:
+def _split(p: Pool, ladders: tuple[Ladder, Ladder, Ladder], arrival: float, most: float) -> Floats:
     """Return the rate that P/D replicas take so that the mean wait is least [1/s], as [1].
 
     Golden-section search: where waits are convex this makes the marginal waits equal.
     """
     servers, slots, both = ladders
-    room = both[-1].sum()
+    room = both.full.sum()
     low, high = max(0.0, arrival - room * (1.0 - 1e-9)), min(arrival, most * (1.0 - 1e-9))
     best = np.array([low, np.inf])
     ratio = 0.6180339887498949
@@ -228,17 +242,17 @@ def evaluate(p: Pool, roles: Ints) -> tuple[Floats, Floats]:
         latency are inf above capacity; and the rate of each replica [R] [1/s].
     """
     servers, slots, both = _ladders(p, roles)
-    pairs = min(servers[-1].sum(), slots[-1].sum())
-    capacity = pairs + both[-1].sum()
+    pairs = min(servers.full.sum(), slots.full.sum())
+    capacity = pairs + both.full.sum()
     values = np.full(6, np.inf)
     values[CAPACITY] = capacity
-    if capacity <= 0 or (pairs <= 0 and (len(servers) > 1 or len(slots) > 1)):
+    if capacity <= 0 or (pairs <= 0 and len(servers.rate) + len(slots.rate) > 0):
         values[CAPACITY] = 0.0
         return values, np.zeros(len(roles))
     if p.load[0] >= capacity * (1.0 - 1e-9):
         return _saturated(p, (servers, slots, both), pairs, values)
     arrival = max(p.load[0], 1e-9 * capacity)
-    if both[-1].sum() <= 0:
+    if both.full.sum() <= 0:
         found, rates = _disaggregated(p, servers, slots, arrival)
     elif pairs <= 0:
         found, rates = _mixed(p, both, arrival)
@@ -258,26 +272,28 @@ def evaluate(p: Pool, roles: Ints) -> tuple[Floats, Floats]:
 
 @njit(cache=True, error_model="numpy")
 def _saturated(
-    p: Pool, ladders: tuple[Floats, Floats, Floats], pairs: float, values: Floats
+    p: Pool, ladders: tuple[Ladder, Ladder, Ladder], pairs: float, values: Floats
 ) -> tuple[Floats, Floats]:
     """Everything busy: TPOT with all slots full, traffic in proportion to the service rates."""
     servers, slots, both = ladders
-    rates = both[-1].copy()
+    rates = both.full.copy()
     if pairs > 0:
-        rates += servers[-1] * (pairs / servers[-1].sum()) + slots[-1] * (pairs / slots[-1].sum())
+        rates += servers.full * (pairs / servers.full.sum()) + slots.full * (
+            pairs / slots.full.sum()
+        )
     tpot, alone = 0.0, 0.0
     output = p.load[1]
     for r in range(len(rates)):
-        if both[-1][r] > 0:
-            share = both[-1][r] / values[CAPACITY]
+        if both.full[r] > 0:
+            share = both.full[r] / values[CAPACITY]
             tpot += share * p.mixed_tpot[r, p.mixed_slots[r] - 1]
             alone += share * (p.mixed_latency[r] + output * p.mixed_tpot[r, 0])
-        if slots[-1][r] > 0:
-            share = slots[-1][r] / slots[-1].sum() * (pairs / values[CAPACITY])
+        if slots.full[r] > 0:
+            share = slots.full[r] / slots.full.sum() * (pairs / values[CAPACITY])
             tpot += share * p.decode_tpot[r, p.decode_slots[r] - 1]
             alone += share * output * p.decode_tpot[r, 0]
-        if servers[-1][r] > 0:
-            share = servers[-1][r] / servers[-1].sum() * (pairs / values[CAPACITY])
+        if servers.full[r] > 0:
+            share = servers.full[r] / servers.full.sum() * (pairs / values[CAPACITY])
             alone += share * p.prefill_latency[r]
     values[TPOT], values[UNLOADED] = tpot, alone
     return values, rates

@@ -100,7 +100,7 @@ def _numbers(device: Device, inventory: Inventory) -> _Key:
 
 
 def _adjacency(inventory: Inventory) -> _Adjacency:
-    """Links around each host and switch: far end -> sorted (out, in, latency, interface, duplex)."""
+    """Links around each host and switch: far end -> (out, in, latency, interface, duplex) …."""
     found: dict[str, dict[str, list[_Key]]] = {host: {} for host in inventory.hosts}
     for link in inventory.links:
         first, second = (inventory.endpoint(end) for end in link.ends)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from e2llm_opt.cost.roofline import kv_bytes
 from e2llm_opt.partition.kernel import Inner
 
 if TYPE_CHECKING:
@@ -19,46 +19,106 @@ if TYPE_CHECKING:
     from e2llm_opt.partition.partition import Demand
 
     Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
 
 MAX_STATES = 4096
 """Most multisets of devices that are enumerated: 12 distinct devices, or 20 in 4 classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Members:
-    """One inner problem and the devices behind its classes.
+class Shape:
+    """A device set collapsed to classes: all of an inner problem that no demand changes.
 
     Parameters
     ----------
-    inner
-        Arrays for the kernel.
     rows
         Device rows of each class [K].
-    has_unlike_layers
-        Least starts alone do not suffice: layers and hops are both unlike.
+    anchor
+        Device that must be at the end where the head is; -1: any.
+    source, target
+        Rows whose hop stands for a hop between two classes [K, K]; equal rows where a class has
+        one device, and so no hop within.
+    has_hop
+        Pairs of classes that can follow each other [K, K].
+    count, room, starts, pin, is_ordered
+        As in :class:`~e2llm_opt.partition.kernel.Inner`.
     """
 
-    inner: Inner
     rows: tuple[tuple[int, ...], ...]
-    has_unlike_layers: bool
+    anchor: int
+    source: Ints
+    target: Ints
+    has_hop: Bools
+    count: Ints
+    room: Floats
+    starts: Bools
+    pin: Ints
+    is_ordered: bool
+
+    @property
+    def heads(self) -> Ints:
+        """The device that stands for each class [K]."""
+        return self.source[:, 0]
+
+    def hops(self, costs: Costs, transfers: tuple[tuple[float, float], ...]) -> Floats:
+        """Return weighted hop times between classes [K, K] [s]."""
+        total = np.zeros(self.source.shape)
+        for num_bytes, weight in transfers:
+            if weight > 0:
+                total += weight * costs.hop(num_bytes, self.anchor)[self.source, self.target]
+        return total
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
-    """How a set is looked at: whether the way back counts (in sums), and what is exact in time."""
+def shapes(
+    costs: Costs, devices: tuple[int, ...], *, counts_return: bool, max_states: int
+) -> tuple[Shape, ...]:
+    """Return the shapes whose best answer is the answer for *devices*.
 
-    counts_return: bool
-    max_states: int
+    One is enough where neither the topology nor the way back depends on which device is at the
+    end with the head; otherwise there is one for each class that could be there.
 
-
-def collapse(
-    costs: Costs, devices: tuple[int, ...], demand: Demand, frame: Frame
-) -> Iterator[Members]:
-    """Yield the inner problems whose best answer is the answer for *devices*.
-
-    One is enough where neither the topology nor the way back depends on which device is last
-    (first, where the head is there); otherwise one for each class that could be at that end.
+    Parameters
+    ----------
+    costs, devices
+        The problem's costs, and rows in any order.
+    counts_return
+        The way back matters: in sums only.
+    max_states
+        Sets with more subsets are ordered heuristically.
     """
+    key = (devices, counts_return, max_states)
+    if key not in costs.shapes:
+        costs.shapes[key] = tuple(_shapes(costs, devices, counts_return, max_states))
+    return costs.shapes[key]
+
+
+def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, bool]:
+    """Return the kernel's arrays, and whether it must keep all starts to be exact.
+
+    It must where layers and hops are both unlike.
+    """
+    hop = shape.hops(costs, demand.hops)
+    between = hop[shape.has_hop]
+    is_even = len(between) == 0 or between.min() == between.max()
+    inner = Inner(
+        count=shape.count,
+        time=demand.time[shape.heads],
+        memory=costs.memory_prefix(demand.slots),
+        room=shape.room if demand.room is None else demand.room[shape.heads],
+        extra=demand.extra[shape.heads],
+        hop=hop,
+        back=shape.hops(costs, (demand.back,)),
+        starts=shape.starts,
+        pin=shape.pin,
+        is_ordered=shape.is_ordered,
+    )
+    return inner, not is_even and not costs.has_alike_layers
+
+
+def _shapes(
+    costs: Costs, devices: tuple[int, ...], counts_return: bool, max_states: int
+) -> Iterator[Shape]:
     place = {d: i for i, d in enumerate(costs.classes.order)}
     ordered = sorted(devices, key=place.__getitem__)
     classes: dict[int, list[int]] = {}
@@ -66,128 +126,80 @@ def collapse(
         classes.setdefault(costs.classes.class_of[d], []).append(d)
     groups = [tuple(rows) for rows in classes.values()]
     is_ring = costs.problem.runtime.topology == "ring"
-    if is_ring and (not frame.counts_return or _is_even(costs, ordered, demand)):
-        yield _members(costs, groups, demand, -1, frame.max_states)
+    if is_ring and (not counts_return or _is_even(costs, ordered)):
+        yield _shape(costs, groups, -1, max_states)
         return
     for rows in groups:
         anchor = rows[0]
         others = [tuple(d for d in group if d != anchor) for group in groups]
         split = [(anchor,), *(group for group in others if group)]
-        yield _members(costs, split, demand, anchor, frame.max_states)
+        yield _shape(costs, split, anchor, max_states)
 
 
-def _is_even(costs: Costs, devices: list[int], demand: Demand) -> bool:
-    """Whether the way back costs the same from any device to any other."""
-    num_bytes, weight = demand.back
-    if weight == 0 or len(devices) < 2:  # noqa: PLR2004 - one device has no way back
-        return True
-    back = costs.hop(num_bytes)[np.ix_(devices, devices)]
-    off = back[~np.eye(len(devices), dtype=bool)]
-    return bool((off == off[0]).all())
+def _is_even(costs: Costs, devices: list[int]) -> bool:
+    """Whether the way back costs the same from any device to any other, for any bytes."""
+    grid = np.ix_(devices, devices)
+    off = ~np.eye(len(devices), dtype=bool)
+    latency, speed = costs.tables.latency[grid][off], costs.tables.inverse_bandwidth[grid][off]
+    fixed = costs.tables.fixed[grid][off]
+    return len(latency) == 0 or bool(
+        (latency == latency[0]).all() and (speed == speed[0]).all() and (fixed == fixed[0]).all()
+    )
 
 
-def _members(
-    costs: Costs, groups: list[tuple[int, ...]], demand: Demand, anchor: int, max_states: int
-) -> Members:
-    """Build the arrays; class 0 is the anchor where there is one."""
+def _shape(costs: Costs, groups: list[tuple[int, ...]], anchor: int, max_states: int) -> Shape:
+    """Build a shape; class 0 is the anchor where there is one and all orders are tried."""
+    head = costs.problem.runtime.head
+    is_ordered = math.prod(len(rows) + 1 for rows in groups) > max_states
     pin = np.array([-1, -1])
-    if anchor >= 0:
-        pin[0 if costs.problem.runtime.head == "first" else 1] = 0
-    is_ordered = int(np.prod([len(rows) + 1 for rows in groups])) > max_states
     if is_ordered:
-        groups = _pipeline_order(costs, groups, demand, anchor)
-        pin = np.where(pin == 0, next((k for k, g in enumerate(groups) if g == (anchor,)), -1), -1)
-    hop = _pairs(costs, groups, demand.hops, anchor)
-    heads = [rows[0] for rows in groups]
+        groups = _pipeline_order(costs, groups, anchor)
+    if anchor >= 0:
+        pin[0 if head == "first" else 1] = groups.index((anchor,))
+    heads = np.array([rows[0] for rows in groups])
+    source, target = np.meshgrid(heads, heads, indexing="ij")
+    for k, rows in enumerate(groups):
+        target[k, k] = rows[min(1, len(rows) - 1)]
     starts = np.ones(costs.problem.model.num_layers + 1, dtype=np.bool_)
     allowed = costs.problem.model.allowed_stage_starts
     if allowed is not None:
         starts[:] = False
         starts[[0, *allowed]] = True
-    inner = Inner(
+    return Shape(
+        rows=tuple(groups),
+        anchor=anchor,
+        source=np.ascontiguousarray(source),
+        target=np.ascontiguousarray(target),
+        has_hop=source != target,
         count=np.array([len(rows) for rows in groups]),
-        time=np.ascontiguousarray(demand.time[heads]),
-        memory=costs.memory_prefix(demand.slots),
-        room=np.ascontiguousarray((costs.room() if demand.room is None else demand.room)[heads]),
-        extra=np.ascontiguousarray(demand.extra[heads]),
-        hop=hop,
-        back=_pairs(costs, groups, (demand.back,), anchor),
+        room=costs.room()[heads],
         starts=starts,
         pin=pin,
         is_ordered=is_ordered,
     )
-    return Members(
-        inner=inner,
-        rows=tuple(groups),
-        has_unlike_layers=_has_unlike_hops(hop) and not _is_alike(costs, inner),
-    )
-
-
-def _pairs(
-    costs: Costs,
-    groups: list[tuple[int, ...]],
-    transfers: tuple[tuple[float, float], ...],
-    anchor: int,
-) -> Floats:
-    """Weighted hop times between classes; within a class between two of its devices [K, K]."""
-    heads = [rows[0] for rows in groups]
-    total = np.zeros((len(groups), len(groups)))
-    for num_bytes, weight in transfers:
-        if weight == 0:
-            continue
-        hop = costs.hop(num_bytes, anchor)
-        times = hop[np.ix_(heads, heads)]
-        for k, rows in enumerate(groups):
-            times[k, k] = hop[rows[0], rows[1]] if len(rows) > 1 else 0.0
-        total += weight * times
-    return total
-
-
-def _has_unlike_hops(hop: Floats) -> bool:
-    off = hop[~np.eye(len(hop), dtype=bool)]
-    within = np.diag(hop)[np.diag(hop) > 0]
-    values = np.concatenate([off, within])
-    return bool(len(values)) and bool((values != values[0]).any())
-
-
-def _is_alike(costs: Costs, inner: Inner) -> bool:
-    """Whether every layer costs the same time and memory, and a stage may start anywhere."""
-    tables = costs.tables
-    kv = kv_bytes(tables, costs.problem.workload.context_tokens)
-    mean = kv_bytes(tables, costs.mean_context)
-    arrays = (
-        tables.dense,
-        tables.routed,
-        tables.fraction,
-        tables.flops,
-        tables.attention,
-        kv,
-        mean,
-    )
-    alike = all(bool((array == array[0]).all()) for array in arrays)
-    return alike and bool((tables.window == tables.window[0]).all()) and bool(inner.starts.all())
 
 
 def _pipeline_order(
-    costs: Costs, groups: list[tuple[int, ...]], demand: Demand, anchor: int
+    costs: Costs, groups: list[tuple[int, ...]], anchor: int
 ) -> list[tuple[int, ...]]:
     """One device a class, nearest neighbour after nearest neighbour, the last stage first.
 
-    Starts at the anchor, else at the device that would finish all layers soonest; the quickest
-    hop comes next, the quicker device where hops are equal. Heuristic: any order is valid, and
-    the cut is exact for this one.
+    Starts at the anchor, else at the device that would decode fastest; the quickest hop comes
+    next, the faster device where hops are equal. Heuristic: any order is valid, and the cut is
+    exact for this one.
     """
-    devices = [d for rows in groups for d in rows]
-    speed = demand.time[:, -1]
-    num_bytes = demand.hops[-1][0]
-    hop = costs.hop(num_bytes, anchor)
-    here = anchor if anchor >= 0 else min(devices, key=lambda d: (speed[d], devices.index(d)))
+    devices = np.array([d for rows in groups for d in rows])
+    speed = costs.decode_prefix(1)[devices, -1]
+    hop = costs.hop(costs.forward_bytes(1), anchor)[np.ix_(devices, devices)]
+    here = int(np.flatnonzero(devices == anchor)[0]) if anchor >= 0 else int(speed.argmin())
     order = [here]
-    waiting = [d for d in devices if d != here]
-    while waiting:
-        here = min(waiting, key=lambda d: (hop[d, here], speed[d], devices.index(d)))  # noqa: B023
+    is_waiting = np.ones(len(devices), dtype=bool)
+    is_waiting[here] = False
+    while is_waiting.any():
+        left = np.flatnonzero(is_waiting)
+        here = int(left[np.lexsort((speed[left], hop[left, here]))[0]])
         order.append(here)
-        waiting.remove(here)
+        is_waiting[here] = False
     if anchor >= 0 and costs.problem.runtime.head == "first":
         order.reverse()
-    return [(d,) for d in order]
+    return [(int(devices[i]),) for i in order]

@@ -10,7 +10,7 @@ import numpy as np
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.cost.pipeline import bottleneck, decode_stages, prefill
 from e2llm_opt.errors import InputError
-from e2llm_opt.partition.collapse import MAX_STATES, Frame, Members, collapse
+from e2llm_opt.partition.collapse import MAX_STATES, inner_problem, shapes
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.cost.pipeline import Cut
+    from e2llm_opt.partition.collapse import Shape
     from e2llm_opt.partition.kernel import Inner
     from e2llm_opt.problem import Problem
 
     Floats = NDArray[np.float64]
 
-Criterion = Literal["bottleneck", "sum"]
+Criterion = Literal["bottleneck", "sum", "any"]
+"""What a cut is best at: its slowest stage, its total, or nothing but being feasible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ def partition(  # noqa: PLR0913 - the public signature of the issue
     *,
     slots: int,
     micro_batches: int = 1,
-    criterion: Criterion = "bottleneck",
+    criterion: Literal["bottleneck", "sum"] = "bottleneck",
 ) -> Partition | None:
     """Cut the layers over *devices* so that the slowest stage, or the sum, is as small as possible.
 
@@ -201,12 +203,14 @@ def best_cut(
     *limit* bounds every stage with its hop under the criterion ``sum`` [s]; sets with more than
     *max_states* subsets are ordered heuristically.
     """
-    frame = Frame(counts_return=criterion == "sum", max_states=max_states)
     best: tuple[float, Cut] | None = None
-    for members in collapse(costs, devices, demand, frame):
-        value, stages = _solve(members.inner, criterion, limit, members.has_unlike_layers)
+    for shape in shapes(costs, devices, counts_return=criterion == "sum", max_states=max_states):
+        inner, keeps_all = inner_problem(costs, shape, demand)
+        value, stages = _solve(inner, criterion, limit, keeps_all)
         if value < np.inf and (best is None or value < best[0]):
-            best = value, _expand(members, stages)
+            best = value, _expand(shape, stages)
+            if criterion == "any":
+                break
     return None if best is None else best[1]
 
 
@@ -217,13 +221,16 @@ def _solve(
 
     if criterion == "sum":
         return kernel.least_sum(inner, limit)
+    if criterion == "any":
+        is_covered, _, stages = kernel.cover(inner, 1e300, keeps_all)
+        return (0.0 if is_covered else np.inf), stages
     return kernel.least_bottleneck(inner, keeps_all, 0.0)
 
 
-def _expand(members: Members, stages: NDArray[np.int64]) -> Cut:
+def _expand(shape: Shape, stages: NDArray[np.int64]) -> Cut:
     """Classes back to devices, the first of each class first."""
-    waiting = [list(rows) for rows in members.rows]
-    return tuple((waiting[k].pop(0), int(start), int(stop)) for k, start, stop in stages)
+    waiting = [list(rows) for rows in shape.rows]
+    return tuple((waiting[k].pop(0), start, stop) for k, start, stop in stages.tolist())
 
 
 def _figures(costs: Costs, cut: Cut, role: Role, batch: int, demand: Demand) -> Partition:

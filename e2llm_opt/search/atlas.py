@@ -49,17 +49,13 @@ class Atlas:
     def pool(self, groups: Sequence[Group]) -> kernel.Pool:
         """Return the rows of *groups* as a pool of their own."""
         rows = np.array([self._row(group) for group in groups], dtype=np.int64)
-        for i in rows:
-            for j in rows:
-                if i != j and np.isnan(self._all.transfer[i, j]):
-                    self._all.transfer[i, j] = self._exposed(int(i), int(j))
-        twins = np.unique(rows)
-        if len(twins) < len(rows):
-            for i in twins:
-                if np.isnan(self._all.transfer[i, i]):
-                    self._all.transfer[i, i] = self._exposed(int(i), int(i))
+        grid = np.ix_(rows, rows)
+        missing = np.isnan(self._all.transfer[grid])
+        np.fill_diagonal(missing, val=False)
+        for i, j in zip(*np.nonzero(missing), strict=True):
+            self._all.transfer[rows[i], rows[j]] = self._exposed(int(rows[i]), int(rows[j]))
         fields = [array[rows] for array in self._all[:-2]]
-        return kernel.Pool(*fields, self._all.transfer[np.ix_(rows, rows)], self._all.load)
+        return kernel.Pool(*fields, self._all.transfer[grid], self._all.load)
 
     def _row(self, group: Group) -> int:
         row = self._row_of.get(group)

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from e2llm_opt.cost.pipeline import Cut
+    from e2llm_opt.cost.transfer import KvTransfer
     from e2llm_opt.search.candidates import Candidate, Candidates, Group
+    from e2llm_opt.search.routing import Moves
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -81,6 +84,7 @@ class Evaluator:
         self.costs = candidates.costs
         self.wait_unit_s = wait_unit_s
         self.num_evaluations = 0
+        self._transfers: dict[tuple[Cut, Cut], KvTransfer] = {}
         self._atlases = {variant: Atlas(candidates, variant) for variant in Variant}
 
     def key(self, outcome: Outcome) -> Key:
@@ -131,32 +135,21 @@ class Evaluator:
         """Return the queueing kernel's view of *groups*, each in every role it can play."""
         return self._atlases[variant].pool(groups)
 
-    def outcome(self, replicas: Sequence[Candidate]) -> Outcome:
-        """Return the full outcome of *replicas*, which hold disjoint devices.
+    def better(self, replicas: Sequence[Candidate], than: Outcome) -> Outcome | None:
+        """Return the outcome of *replicas* where its key is smaller than that of *than*."""
+        values, _, _ = self._queueing(tuple(replicas))
+        num_devices = sum(replica.num_devices for replica in replicas)
+        least, key = self.keys(values[None, :], num_devices)[0].tolist(), self.key(than)
+        if tuple(least) >= key:
+            return None
+        outcome = self.outcome(replicas)
+        return outcome if self.key(outcome) < key else None
 
-        Replicas without traffic are kept: see :func:`without_idle`.
-        """
+    def outcome(self, replicas: Sequence[Candidate]) -> Outcome:
+        """Return the full outcome of *replicas*, which hold disjoint devices."""
         replicas = tuple(replicas)
-        num = len(replicas)
-        found = [[c if c.role is role else None for role in Role] for c in replicas]
-        moves = {
-            (i, j): kv_transfer(self.costs, source.cut, target.cut, source.prefill_latency_s)
-            for i, source in enumerate(replicas)
-            for j, target in enumerate(replicas)
-            if source.role is Role.PREFILL and target.role is Role.DECODE
-        }
-        transfer = np.full((num, num), np.inf)
-        for pair, move in moves.items():
-            transfer[pair] = move.exposed_s
-        pool = pool_of(
-            found,
-            transfer,
-            self.costs.problem.workload,
-            max((c.slots for c in replicas), default=1),
-        )
-        roles = np.array([ROLE_CODES[c.role] for c in replicas], dtype=np.int64)
         self.num_evaluations += 1
-        values, rates = kernel.evaluate(pool, roles)
+        values, rates, moves = self._queueing(replicas)
         traffic = route(self.costs, replicas, moves, rates, float(values[kernel.CAPACITY]))
         if self.costs.problem.workload.rate_per_s >= traffic.capacity_per_s * (1 - 1e-9):
             values[[kernel.WAITING, kernel.TTFT, kernel.LATENCY]] = np.inf
@@ -169,6 +162,33 @@ class Evaluator:
             latency_s=float(values[kernel.LATENCY]),
             unloaded_latency_s=float(values[kernel.UNLOADED]),
         )
+
+    def _queueing(self, replicas: tuple[Candidate, ...]) -> tuple[Floats, Floats, Moves]:
+        """Figures and rates with links left out, and the KV transfers between the replicas."""
+        num = len(replicas)
+        found = [[c if c.role is role else None for role in Role] for c in replicas]
+        moves = {
+            (i, j): self._transfer(source, target)
+            for i, source in enumerate(replicas)
+            for j, target in enumerate(replicas)
+            if source.role is Role.PREFILL and target.role is Role.DECODE
+        }
+        transfer = np.full((num, num), np.inf)
+        for pair, move in moves.items():
+            transfer[pair] = move.exposed_s
+        most = max((c.slots for c in replicas), default=1)
+        pool = pool_of(found, transfer, self.costs.problem.workload, most)
+        roles = np.array([ROLE_CODES[c.role] for c in replicas], dtype=np.int64)
+        values, rates = kernel.evaluate(pool, roles)
+        return values, rates, moves
+
+    def _transfer(self, source: Candidate, target: Candidate) -> KvTransfer:
+        key = (source.cut, target.cut)
+        if key not in self._transfers:
+            self._transfers[key] = kv_transfer(
+                self.costs, source.cut, target.cut, source.prefill_latency_s
+            )
+        return self._transfers[key]
 
     def place(
         self, groups: Sequence[Group], roles: Sequence[Role | None], variant: Variant

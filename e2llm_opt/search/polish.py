@@ -27,11 +27,12 @@ def polish(evaluator: Evaluator, outcome: Outcome, scope: Scope) -> Outcome:
     """
     best = outcome
     for _ in range(_MAX_ROUNDS):
-        others = [evaluator.outcome(replicas) for replicas in _changes(evaluator, best, scope)]
-        better = min(others, key=evaluator.key, default=best)
-        if not evaluator.key(better) < evaluator.key(best):
+        found = best
+        for replicas in _changes(evaluator, best, scope):
+            found = evaluator.better(replicas, found) or found
+        if found is best:
             break
-        best = better
+        best = found
     return best
 
 

@@ -188,9 +188,11 @@ def _is_paired(codes: Sequence[int]) -> bool:
 
 
 def _intervals(order: NDArray[np.int64], options: list[tuple[int, ...]]) -> Iterator[list[int]]:
+    """Yield all MIXED, every split into PREFILL and DECODE, and splits with a MIXED middle."""
     num = len(order)
+    middles = {0, num // 4, num // 2, num}
     for front in range(num + 1):
-        for back in range(front, num + 1):
+        for back in sorted({min(front + middle, num) for middle in middles}):
             codes = [kernel.MIXED] * num
             for i in order[:front]:
                 codes[i] = kernel.PREFILL

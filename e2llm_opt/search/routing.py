@@ -1,9 +1,9 @@
-"""Which requests go where: the pool's shares, corrected by a linear program where a link saturates."""
+"""Which requests go where: the pool's shares, mended by a linear program where links saturate."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from e2llm_opt.search.candidates import Candidate
 
     Floats = NDArray[np.float64]
-    Moves = dict[tuple[int, int], KvTransfer]
+
+
+Moves: TypeAlias = "dict[tuple[int, int], KvTransfer]"
+"""KV transfer of each (PREFILL, DECODE) pair of replicas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,7 +108,7 @@ def _overhead(costs: Costs, num_devices: int) -> float:
 
 
 def _is_held(costs: Costs, devices: Sequence[int], slots: int) -> bool:
-    return best_cut(costs, tuple(devices), decode_demand(costs, slots, 1), "sum") is not None
+    return best_cut(costs, tuple(devices), decode_demand(costs, slots, 1), "any") is not None
 
 
 def _is_held_freely(costs: Costs, devices: Sequence[int], slots: int) -> bool:

@@ -42,14 +42,15 @@ def slot_counts(costs: Costs, devices: tuple[int, ...], max_states: int) -> list
     if fixed is not None:
         return [fixed]
 
-    def cut_for(slots: int, batch: int) -> Cut | None:
-        demand = decode_demand(costs, slots, batch)
-        return best_cut(costs, devices, demand, "sum", math.inf, max_states)
+    def any_cut(slots: int) -> Cut | None:
+        demand = decode_demand(costs, slots, 1)
+        return best_cut(costs, devices, demand, "any", math.inf, max_states)
 
-    most = _most_held(costs, devices, cut_for)
+    most = _most_held(costs, devices, any_cut)
     if most == 0:
         return []
-    free = cut_for(1, most)
+    demand = decode_demand(costs, 1, most)
+    free = best_cut(costs, devices, demand, "sum", math.inf, max_states)
     is_bound = len(devices) > 1 and (free is None or most_slots(costs, free) < most)
     counts = [most]
     while is_bound and counts[-1] > 1:
@@ -57,9 +58,7 @@ def slot_counts(costs: Costs, devices: tuple[int, ...], max_states: int) -> list
     return counts
 
 
-def _most_held(
-    costs: Costs, devices: tuple[int, ...], cut_for: Callable[[int, int], Cut | None]
-) -> int:
+def _most_held(costs: Costs, devices: tuple[int, ...], any_cut: Callable[[int], Cut | None]) -> int:
     """Return the most slots for which some cut of *devices* fits into memory; 0 for none."""
     room = costs.room()
     weights = float(costs.memory_prefix(0)[-1])
@@ -70,7 +69,7 @@ def _most_held(
         high = min(high, max(math.floor(free / kv), 0))
     low, step = 0, high
     while step >= 1 and low < high:
-        cut = cut_for(step, 1)
+        cut = any_cut(step)
         if cut is not None:
             low = max(step, min(most_slots(costs, cut), high))
         else:

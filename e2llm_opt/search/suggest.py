@@ -144,7 +144,7 @@ def _largest_context(search: Search) -> int:
         workload = replace(problem.workload, context_tokens=middle * _CONTEXT_STEP)
         costs = costs_of(replace(problem, workload=workload))
         demand = decode_demand(costs, slots, 1)
-        is_held = best_cut(costs, tuple(search.devices), demand, "sum") is not None
+        is_held = best_cut(costs, tuple(search.devices), demand, "any") is not None
         low, high = (middle, high) if is_held else (low, middle)
     return low * _CONTEXT_STEP
 
