@@ -66,7 +66,10 @@ class LazyGroup(click.Group):
             # What is still buffered must go somewhere, or Python complains when it ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(EXIT_BROKEN_PIPE)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemError) as error:
+            # Compiled code that is interrupted ends in a SystemError caused by the Ctrl-C.
+            if not isinstance(error.__cause__ or error, KeyboardInterrupt):
+                raise
             click.echo("Interrupted; there is no plan yet.", err=True)
             ctx.exit(EXIT_INTERRUPTED)
         return answer

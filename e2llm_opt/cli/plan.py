@@ -51,6 +51,7 @@ def command(
       e2llm-opt plan homelab.yaml --json --model llama-3.1-8b --weights q4_k_m
       e2llm-opt plan campus.yaml --method ga --seed 1 --time-limit 20
     """
+    from e2llm_opt.cli.interruption import interruptible
     from e2llm_opt.cli.progress import search_progress
     from e2llm_opt.plan.infeasible import Infeasible
     from e2llm_opt.plan.output import STANDARD_OUTPUT, refuse_unwritable, write_text_atomically
@@ -59,7 +60,7 @@ def command(
     problem = load_problem(inventory, options)
     if output is not None:
         refuse_unwritable(output)
-    with search_progress(sys.stderr, quiet=quiet) as progress:
+    with search_progress(sys.stderr, quiet=quiet) as shown, interruptible(shown) as progress:
         answer = plan(problem, seed=seed, stop=_stop(options), progress=progress)
     as_json = as_json or output == STANDARD_OUTPUT
     if output is not None and output != STANDARD_OUTPUT:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from e2llm_opt.plan.plan import Proof
+from e2llm_opt.report.names import listed
 from e2llm_opt.report.quantities import gib, number, percent, rate, seconds, size
 from e2llm_opt.report.screen import section, show, table
 
@@ -46,8 +47,7 @@ def _parts(plan: Plan) -> Iterator[RenderableType]:
     if plan.alternatives:
         yield from section("Alternatives", _alternatives(plan))
     if plan.unused_devices:
-        lines = [f"{unused.device}: {unused.reason}" for unused in plan.unused_devices]
-        yield from section("Unused devices", Text("\n".join(lines)))
+        yield from section("Unused devices", _unused(plan))
     if plan.warnings:
         yield from section("Warnings", Text("\n".join(plan.warnings), style="yellow"))
 
@@ -161,3 +161,10 @@ def _alternatives(plan: Plan) -> RenderableType:
             reason += f" (would pay above {number(other.break_even_bandwidth_mbit_s)} Mbit/s)"
         reasons.append(reason)
     return Group(figures, Text("\nWhy not:", style="bold"), Text("\n".join(reasons)))
+
+
+def _unused(plan: Plan) -> Text:
+    by_reason: dict[str, list[str]] = {}
+    for unused in plan.unused_devices:
+        by_reason.setdefault(unused.reason, []).append(unused.device)
+    return Text("\n".join(f"{listed(names)}: {reason}" for reason, names in by_reason.items()))

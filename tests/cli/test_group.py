@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = command_line.list_commands(click.Context(command_line))
-NO_COMMANDS = {"__init__", "group", "problem", "progress"}
+NO_COMMANDS = {"__init__", "group", "interruption", "problem", "progress"}
 HEAVY = {"matplotlib", "networkx", "numba", "numpy", "pydantic", "pymoo", "rich", "scipy", "yaml"}
 
 
@@ -102,9 +102,17 @@ def test_an_interruption_with_nothing_to_show_exits_130() -> None:
     assert result.stdout == ""
 
 
-def test_a_bug_is_not_hidden() -> None:
-    with pytest.raises(ZeroDivisionError):
-        CliRunner().invoke(failing(ZeroDivisionError()), catch_exceptions=False)
+def test_an_interruption_of_compiled_code_exits_130_too() -> None:
+    """Numba turns a Ctrl-C inside a kernel into a SystemError."""
+    error = SystemError("returned a result with an exception set")
+    error.__cause__ = KeyboardInterrupt()
+    assert CliRunner().invoke(failing(error)).exit_code == 130
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), SystemError("a real one")])
+def test_a_bug_is_not_hidden(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        CliRunner().invoke(failing(error), catch_exceptions=False)
 
 
 @pytest.mark.parametrize("arguments", [["frobnicate"], ["plan"], ["catalog", "planets"]])

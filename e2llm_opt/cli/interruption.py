@@ -1,0 +1,45 @@
+"""Ctrl-C ends a search where it can be ended, and keeps what was found."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from e2llm_opt.search.progress import Progress, ProgressCallback
+
+
+@contextmanager
+def interruptible(progress: ProgressCallback | None) -> Iterator[ProgressCallback]:
+    """Give a callback that raises KeyboardInterrupt when Ctrl-C was pressed before.
+
+    An exception in the middle of compiled code would surface as an error of the interpreter, so
+    the first Ctrl-C waits for the next call of the callback. The second one does not wait.
+    """
+    is_asked = False
+
+    def ask(_signal: int, _frame: object) -> None:
+        nonlocal is_asked
+        is_asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def callback(state: Progress) -> None:
+        nonlocal is_asked
+        if progress is not None:
+            progress(state)
+        if is_asked:
+            is_asked = False
+            raise KeyboardInterrupt
+
+    # Elsewhere somebody has decided already: a shell's background job ignores Ctrl-C.
+    is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_ours:
+        signal.signal(signal.SIGINT, ask)
+    try:
+        yield callback
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
