@@ -56,6 +56,7 @@ class Costs:
         self.output_tokens = problem.workload.output.mean
         self.mean_context = problem.workload.mean_context_tokens
         self.num_chunks = num_chunks(self.prompt_tokens, problem.runtime.prefill_chunk_tokens)
+        self._has_head = np.array([self.holds_head(i) for i in range(len(POSITIONS))], float)
         self.has_alike_layers = _has_alike_layers(problem)
         self.shapes: dict[Hashable, Any] = {}
         self._paths: dict[tuple[int, int], tuple[Path, ...]] | None = None
@@ -94,9 +95,12 @@ class Costs:
 
     def memory_prefix(self, slots: int) -> Floats:
         """Return prefix sums of weights and the KV cache of *slots* requests [L+1] [bytes]."""
-        weights = self.tables.dense + self.tables.routed
-        kv = kv_bytes(self.tables, self.problem.workload.context_tokens)
-        return self._keep(("memory", slots, 0), lambda: _prefix(weights + slots * kv))
+
+        def build() -> Floats:
+            kv = kv_bytes(self.tables, self.problem.workload.context_tokens)
+            return _prefix(self.tables.dense + self.tables.routed + slots * kv)
+
+        return self._keep(("memory", slots, 0), build)
 
     def kv_prefix(self, tokens: float) -> Floats:
         """Return prefix sums of the KV cache of one request of *tokens* tokens [L+1] [bytes]."""
@@ -123,7 +127,7 @@ class Costs:
 
     def head_extra(self, time: Floats) -> Floats:
         """Return *time* where a position holds the head, else 0 [D, 4]."""
-        return time[:, None] * np.array([self.holds_head(i) for i in range(len(POSITIONS))], float)
+        return time[:, None] * self._has_head
 
     def forward_bytes(self, tokens: float) -> float:
         """Return the activations of *tokens* tokens [bytes]."""

@@ -25,8 +25,34 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_MICRO_BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64)
-"""Numbers of micro-batches whose batch is cut for; every cut is judged at all numbers."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much is spent on one group.
+
+    Parameters
+    ----------
+    max_states
+        Device sets with more subsets are ordered heuristically.
+    micro_batches
+        Numbers of micro-batches whose batch is cut for; every cut is judged at all numbers.
+    has_sums
+        Cuts with the least sum are asked for too where engines overlap micro-batches.
+    """
+
+    max_states: int
+    micro_batches: tuple[int, ...]
+    has_sums: bool
+
+
+FULL = Effort(
+    max_states=512,
+    micro_batches=(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64),
+    has_sums=True,
+)
+"""For few devices, and for the finalists of a long search."""
+QUICK = Effort(max_states=48, micro_batches=(1, 2, 4, 8, 16, 32), has_sums=False)
+"""While the genetic algorithm runs over many devices."""
 _MAX_ASKED = 12
 _NOTHING: tuple[float, int, Cut] = (0.0, 0, ())
 Group = tuple[int, ...]
@@ -106,8 +132,8 @@ class Candidates:
         Of the problem.
     devices
         Rows that may be used, in the canonical order.
-    max_states
-        Device sets with more subsets are ordered heuristically.
+    effort
+        Spent on each group.
 
     Attributes
     ----------
@@ -115,13 +141,14 @@ class Candidates:
         Device rows of each class, in the canonical order.
     """
 
-    def __init__(self, costs: Costs, devices: Sequence[int], max_states: int = 512) -> None:
+    def __init__(self, costs: Costs, devices: Sequence[int], effort: Effort = FULL) -> None:
         self.costs = costs
-        self.max_states = max_states
+        self._effort = effort
         self.rows: dict[int, list[int]] = {}
         for d in devices:
             self.rows.setdefault(costs.classes.class_of[d], []).append(d)
         self._kept: dict[tuple[Group, Role, Variant], Candidate | None] = {}
+        self._decode_cuts: dict[tuple[tuple[int, ...], int, int, str], Cut | None] = {}
 
     def find(self, group: Group, role: Role, variant: Variant) -> Candidate | None:
         """Return the best replica of *group* in *role*; None where there is none."""
@@ -169,11 +196,13 @@ class Candidates:
         self, group: Group, devices: tuple[int, ...], variant: Variant
     ) -> Candidate | None:
         demand = prefill_demand(self.costs)
-        cuts = list(self._cut(devices, demand, "sum"))
-        if cuts and self.costs.problem.runtime.is_pipelined and len(devices) > 1:
-            for widest in self._cut(devices, demand, "bottleneck"):
-                limit = self._chunk_bottleneck(widest)
-                cuts += [widest, *self._cut(devices, demand, "sum", limit)]
+        cuts: list[Cut] = []
+        if self.costs.problem.runtime.is_pipelined and len(devices) > 1:
+            cuts += self._cut(devices, demand, "bottleneck")
+        if cuts and self._effort.has_sums:
+            cuts += self._cut(devices, demand, "sum", self._chunk_bottleneck(cuts[0]))
+        if not cuts or variant is Variant.LATENCY:
+            cuts += self._cut(devices, demand, "sum")
         if not cuts:
             return None
         found = [self._candidate(group, Role.PREFILL, cut, 1) for cut in dict.fromkeys(cuts)]
@@ -229,7 +258,7 @@ class Candidates:
         """
         best = _NOTHING
         asked: set[int] = set()
-        waiting = slot_counts(self.costs, devices, self.max_states)
+        waiting = slot_counts(self.costs, devices, self._effort.max_states)
         while waiting:
             slots = waiting.pop(0)
             if slots in asked:
@@ -262,23 +291,36 @@ class Candidates:
         """Yield the cuts worth trying: both criteria, at the batches of several micro-batches."""
         is_pipelined = self.costs.problem.runtime.is_pipelined
         most = min(len(devices), slots) if is_pipelined else 1
-        counts = [m for m in _MICRO_BATCHES if m <= most]
-        batches = dict.fromkeys(-(-slots // m) for m in counts)
-        for m, batch in zip(counts, batches, strict=False):
-            demands = [decode_demand(self.costs, slots, batch)]
-            if role is Role.MIXED:
-                weight = self.costs.output_tokens * m / (slots * self.costs.num_chunks)
-                demands.append(mixed_demand(self.costs, slots, batch, weight))
-            for demand in demands:
-                if m in (1, counts[-1]):
-                    yield from self._cut(devices, demand, "sum")
-                if is_pipelined and len(devices) > 1:
-                    yield from self._cut(devices, demand, "bottleneck")
+        is_overlapping = is_pipelined and len(devices) > 1
+        counts = [m for m in self._effort.micro_batches if m <= most]
+        for m in counts:
+            has_sum = m in (1, counts[-1]) and (self._effort.has_sums or not is_overlapping)
+            criteria: list[Criterion] = ["sum"] if has_sum else []
+            criteria += ["bottleneck"] if is_overlapping else []
+            batch = -(-slots // m)
+            for criterion in criteria:
+                yield from self._decode_cut(devices, slots, batch, criterion)
+                if role is Role.MIXED:
+                    weight = self.costs.output_tokens * m / (slots * self.costs.num_chunks)
+                    demand = mixed_demand(self.costs, slots, batch, weight)
+                    yield from self._cut(devices, demand, criterion)
+
+    def _decode_cut(
+        self, devices: tuple[int, ...], slots: int, batch: int, criterion: Criterion
+    ) -> Iterator[Cut]:
+        """Yield the cut for decoding; DECODE and MIXED replicas ask for the same ones."""
+        key = (devices, slots, batch, criterion)
+        if key not in self._decode_cuts:
+            demand = decode_demand(self.costs, slots, batch)
+            self._decode_cuts[key] = next(self._cut(devices, demand, criterion), None)
+        cut = self._decode_cuts[key]
+        if cut is not None:
+            yield cut
 
     def _cut(
         self, devices: tuple[int, ...], demand: Demand, criterion: Criterion, limit: float = np.inf
     ) -> Iterator[Cut]:
-        cut = best_cut(self.costs, devices, demand, criterion, limit, self.max_states)
+        cut = best_cut(self.costs, devices, demand, criterion, limit, self._effort.max_states)
         if cut is not None:
             yield cut
 

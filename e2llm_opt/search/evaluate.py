@@ -208,8 +208,8 @@ class Evaluator:
 
 
 def _rounded(values: Floats) -> Floats:
-    """Drop the digits that only the order of additions decides."""
+    """Keep seven digits: what differs less is equal, and fewer devices decide."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        digits = 10.0 ** (9 - np.floor(np.log10(np.abs(values))))
+        digits = 10.0 ** (6 - np.floor(np.log10(np.abs(values))))
         short = np.rint(values * digits) / digits
     return np.where(np.isfinite(short), short, values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 POPULATION = 40
 MUTATION_PROBABILITY = 0.8
+_LEAST_GAIN = 1e-6
+"""Relative improvement that ends stagnation."""
 
 
 class _Grouping(ElementwiseProblem):  # type: ignore[misc] - pymoo has no types
@@ -83,6 +84,7 @@ def evolve(
     stop: Stop,
     seed: int,
     tell: Callable[[], None],
+    is_late: Callable[[], bool],
 ) -> None:
     """Search groupings until *stop*; whatever *judge* sees is its own to keep.
 
@@ -100,6 +102,8 @@ def evolve(
         Of the random numbers.
     tell
         Called after each generation.
+    is_late
+        Whether time is up.
     """
     num_devices = len(seeds[0])
     rng = np.random.default_rng(seed)
@@ -113,8 +117,7 @@ def evolve(
         eliminate_duplicates=_SameGrouping(identity),
     )
     algorithm.setup(_Grouping(num_devices, judge), seed=seed, termination=("n_gen", 10**9))
-    began = time.monotonic()
-    best, since, evaluations = np.inf, 0, 0
+    best, since, evaluations = 1e300, 0, 0
     while algorithm.has_next():
         population = algorithm.ask()
         if population is None or len(population) == 0:
@@ -124,8 +127,7 @@ def evolve(
         algorithm.tell(infills=population)
         tell()
         reached = float(population.get("F").min())
-        since = 0 if reached < best else since + 1
+        since = 0 if reached < best - _LEAST_GAIN * abs(best) else since + 1
         best = min(best, reached)
-        is_late = stop.time_limit_s is not None and time.monotonic() - began > stop.time_limit_s
-        if evaluations >= stop.max_evaluations or since >= stop.stagnation or is_late:
+        if evaluations >= stop.max_evaluations or since >= stop.stagnation or is_late():
             return

@@ -113,6 +113,15 @@ class RoleChooser:
                 codes.append(ROLE_CODES[role])
         return tuple(codes)
 
+    def part(self, group: Group, variant: Variant) -> Group:
+        """Return the classes of *group* that get layers in some role; empty where none can be."""
+        for role in self._roles:
+            found = self._evaluator.candidates.find(group, role, variant)
+            if found is not None:
+                classes = self._evaluator.costs.classes.class_of
+                return tuple(sorted(classes[d] for d, _, _ in found.cut))
+        return ()
+
     def _pick(self, groups: Sequence[Group], variant: Variant, rows: Ints) -> dict[Scope, Choice]:
         if len(rows) == 0:
             return {}

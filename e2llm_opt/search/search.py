@@ -10,7 +10,7 @@ import numpy as np
 from e2llm_opt.baselines import BASELINES
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.archive import Archive
-from e2llm_opt.search.candidates import Candidates, Variant
+from e2llm_opt.search.candidates import QUICK, Candidates, Variant
 from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.exhaustive import MAX_DEVICES, all_groups, packings
 from e2llm_opt.search.polish import polish
@@ -76,6 +76,8 @@ class Search:
         is_small = len(self.devices) <= MAX_DEVICES
         is_exhaustive = stop.method == "exhaustive" or (stop.method == "auto" and is_small)
         for variant in self._variants():
+            if variant is not self.variant and self._has_waits():
+                return
             if is_exhaustive:
                 self._enumerate(variant, stop)
             else:
@@ -115,6 +117,11 @@ class Search:
             return (Variant.LATENCY,)
         return (Variant.RATE, Variant.LATENCY)
 
+    def _has_waits(self) -> bool:
+        """Whether even the best plan waits, so that latency decides nothing."""
+        kept = self.archive.choices(Scope.ANY)
+        return bool(kept) and kept[0].key[:2] > (0.0, 0.0)
+
     def _enumerate(self, variant: Variant, stop: Stop) -> None:
         available = {k: len(rows) for k, rows in self.candidates.rows.items()}
         groups = [g for g in all_groups(available) if self._chooser.options(g, variant)]
@@ -122,33 +129,58 @@ class Search:
             if self._is_wanted(packing):
                 self.archive.offer(self._chooser.best(packing, variant))
                 self._tell()
-            if stop.time_limit_s is not None and self._elapsed() > stop.time_limit_s:
+            if self._is_late(stop):
                 return
 
     def _evolve(self, variant: Variant, stop: Stop, seed: int) -> None:
+        """Evolve groupings, judged with little effort; then look closely at the best."""
         from e2llm_opt.search.evolve import evolve  # noqa: PLC0415 - pymoo costs time to import
 
-        quick = RoleChooser(self.evaluator, engine_roles(self._problem), _QUICK_ASSIGNMENTS)
+        is_small = len(self.devices) <= MAX_DEVICES
+        store = self.candidates if is_small else Candidates(self._costs, self.devices, QUICK)
+        judge = Evaluator(store, self.evaluator.wait_unit_s)
+        roles = engine_roles(self._problem)
+        quick = RoleChooser(judge, roles, _QUICK_ASSIGNMENTS)
+        archive = Archive()
         known: dict[tuple[Group, ...], float] = {}
 
-        def judge(labels: Labels) -> float:
-            packing = self._groups(labels, variant)
+        def worth(labels: Labels) -> float:
+            packing = self._groups(labels, variant, quick)
             if packing not in known:
-                known[packing] = self._judge(packing, variant, quick)
+                known[packing] = _UNFIT
+                if not self._is_late(stop):
+                    known[packing] = self._judge(packing, variant, quick, archive)
             return known[packing]
 
-        evolve(
-            seed_groupings(self._costs, self.devices),
-            judge,
-            lambda labels: self._groups(labels, variant),
-            stop=stop,
-            seed=seed,
-            tell=self._tell,
-        )
-        for choice in self.archive.choices(Scope.ANY)[:3]:
-            self.archive.offer(self._chooser.best(choice.groups, choice.variant))
+        def tell() -> None:
+            self.evaluator.num_evaluations += judge.num_evaluations
+            judge.num_evaluations = 0
+            self._tell(archive)
 
-    def _judge(self, packing: tuple[Group, ...], variant: Variant, quick: RoleChooser) -> float:
+        try:
+            evolve(
+                seed_groupings(self._costs, self.devices),
+                worth,
+                self._identity,
+                stop=stop,
+                seed=seed,
+                tell=tell,
+                is_late=lambda: self._is_late(stop),
+            )
+        finally:  # an interrupted search has finalists too
+            self._take_finalists(archive)
+
+    def _take_finalists(self, archive: Archive) -> None:
+        for scope, num in ((Scope.ANY, 8), (Scope.MIXED, 1), (Scope.DISAGGREGATED, 1)):
+            for choice in archive.choices(scope)[:num]:
+                groups = [self._useful(g, choice.variant, self._chooser) for g in choice.groups]
+                packing = tuple(sorted(group for group in groups if group))
+                if self._is_wanted(packing):
+                    self.archive.offer(self._chooser.best(packing, choice.variant))
+
+    def _judge(
+        self, packing: tuple[Group, ...], variant: Variant, quick: RoleChooser, archive: Archive
+    ) -> float:
         """What evolution minimises: the key as one number, constraints broken as a distance."""
         if not packing:
             return 2 * _UNFIT
@@ -159,32 +191,29 @@ class Search:
                 1 + 1e-3 * idle + 1e-2 * abs((constraints.replicas or 0) - len(packing))
             )
         found = quick.best(packing, variant)
-        self.archive.offer(found)
+        archive.offer(found)
         if Scope.ANY not in found:
             return _UNFIT
         status, first, second, *_ = found[Scope.ANY].key
         is_whole = self._problem.objective is Objective.WAITING_TIME and status == 0
         return status * 1e15 + first + (0.5 if is_whole else 1e-9) * second / (1 + abs(second))
 
-    def _groups(self, labels: Labels, variant: Variant) -> tuple[Group, ...]:
+    def _groups(self, labels: Labels, variant: Variant, chooser: RoleChooser) -> tuple[Group, ...]:
         """Labels to groups that can be replicas, each cut down to the devices that get layers."""
+        groups = [self._useful(group, variant, chooser) for group in self._identity(labels)]
+        return tuple(sorted(group for group in groups if group))
+
+    def _identity(self, labels: Labels) -> tuple[Group, ...]:
+        """Labels to sorted groups of classes: equal for groupings that are one up to names."""
         members: dict[int, list[int]] = {}
         for d, label in zip(self.devices, labels.tolist(), strict=True):
             if label >= 0:
                 members.setdefault(label, []).append(self._costs.classes.class_of[d])
-        groups = [self._useful(tuple(sorted(classes)), variant) for classes in members.values()]
-        return tuple(sorted(group for group in groups if group))
+        return tuple(sorted(tuple(sorted(classes)) for classes in members.values()))
 
-    def _useful(self, group: Group, variant: Variant) -> Group:
+    def _useful(self, group: Group, variant: Variant, chooser: RoleChooser) -> Group:
         """Return the part of *group* that gets layers in some role; empty where none can be."""
-        if self._chooser.options(group, variant):
-            return group
-        for role in engine_roles(self._problem):
-            candidate = self.candidates.find(group, role, variant)
-            if candidate is not None:
-                classes = self._costs.classes.class_of
-                return tuple(sorted(classes[d] for d, _, _ in candidate.cut))
-        return ()
+        return group if chooser.options(group, variant) else chooser.part(group, variant)
 
     def _is_wanted(self, packing: Sequence[Group]) -> bool:
         constraints = self._problem.constraints
@@ -208,13 +237,16 @@ class Search:
     def _alone(self, candidate: Candidate) -> Outcome:
         return self.evaluator.outcome([candidate])
 
+    def _is_late(self, stop: Stop) -> bool:
+        return stop.time_limit_s is not None and self._elapsed() > stop.time_limit_s
+
     def _elapsed(self) -> float:
         return time.monotonic() - self._began
 
-    def _tell(self) -> None:
+    def _tell(self, archive: Archive | None = None) -> None:
         if self._progress is None:
             return
-        kept = self.archive.choices(Scope.ANY)
+        kept = (archive or self.archive).choices(Scope.ANY)
         words = f"{len(kept[0].groups)} replicas, key {kept[0].key[:3]}" if kept else "none yet"
         self._progress(
             Progress(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.cost.pipeline import Cut
+    from e2llm_opt.partition.partition import Criterion
 
 _STEP_DOWN = 0.75
 
@@ -50,7 +51,8 @@ def slot_counts(costs: Costs, devices: tuple[int, ...], max_states: int) -> list
     if most == 0:
         return []
     demand = decode_demand(costs, 1, most)
-    free = best_cut(costs, devices, demand, "sum", math.inf, max_states)
+    criterion: Criterion = "bottleneck" if costs.problem.runtime.is_pipelined else "sum"
+    free = best_cut(costs, devices, demand, criterion, math.inf, max_states)
     is_bound = len(devices) > 1 and (free is None or most_slots(costs, free) < most)
     counts = [most]
     while is_bound and counts[-1] > 1:

@@ -7,8 +7,8 @@ from typing import Literal
 
 from e2llm_opt.errors import InputError
 
-DEFAULT_EVALUATIONS = 4000
-DEFAULT_STAGNATION = 30
+DEFAULT_EVALUATIONS = 2400
+DEFAULT_STAGNATION = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
