@@ -66,6 +66,10 @@ def plan(
         search.run(limits, seed)
     except KeyboardInterrupt:
         notes = (_INTERRUPTED,)
+    except SystemError as error:  # what an interrupt becomes inside a compiled kernel
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        notes = (_INTERRUPTED,)
     chosen = search.best(Scope.ANY)
     if chosen is None:
         if notes:

@@ -127,7 +127,8 @@ class Costs:
 
     def head_extra(self, time: Floats) -> Floats:
         """Return *time* where a position holds the head, else 0 [D, 4]."""
-        return time[:, None] * self._has_head
+        extra: Floats = time[:, None] * self._has_head
+        return extra
 
     def forward_bytes(self, tokens: float) -> float:
         """Return the activations of *tokens* tokens [bytes]."""
@@ -165,7 +166,8 @@ class Costs:
             return first + self.hop_curve(anchor, target, num_bytes, anchor)
         ways = self.tables.latency[source, target][:, None]
         ways = ways + self.tables.inverse_bandwidth[source, target][:, None] * num_bytes
-        return ways.min(axis=0) + self.tables.fixed[source, target]
+        best: Floats = ways.min(axis=0) + self.tables.fixed[source, target]
+        return best
 
     def path(self, source: int, target: int, num_bytes: float) -> Path | None:
         """Return the path that is best for *num_bytes* between two devices; None: no path."""
@@ -197,7 +199,7 @@ class Costs:
 
     def _build_hop(self, num_bytes: float, anchor: int) -> Floats:
         ways = self.tables.latency + num_bytes * self.tables.inverse_bandwidth
-        ring = ways.min(axis=2) + self.tables.fixed
+        ring: Floats = ways.min(axis=2) + self.tables.fixed
         np.fill_diagonal(ring, 0.0)
         if anchor < 0:
             return ring

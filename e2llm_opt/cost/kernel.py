@@ -21,6 +21,10 @@ Ints = NDArray[np.int64]
 UNUSED, PREFILL, DECODE, MIXED = 0, 1, 2, 3
 CAPACITY, WAITING, TTFT, TPOT, LATENCY, UNLOADED = 0, 1, 2, 3, 4, 5
 _SPLIT_STEPS = 16
+_STARTS = 4
+"""Ends and inner points of the golden-section search."""
+_TOO_LARGE = 1e200
+"""Probabilities are scaled down above this, before they overflow."""
 
 
 class Pool(NamedTuple):
@@ -104,9 +108,9 @@ def _chain(ladder: Ladder, arrival: float) -> tuple[float, float, Floats]:
         mass[n] = weight if n < total - 1 else weight / (1.0 - rho)
         norm += mass[n]
         active += (n + 1) * mass[n]
-        if weight > 1e200:
-            weight, norm, active = weight * 1e-200, norm * 1e-200, active * 1e-200
-            mass[: n + 1] *= 1e-200
+        if weight > _TOO_LARGE:
+            weight, norm, active = weight / _TOO_LARGE, norm / _TOO_LARGE, active / _TOO_LARGE
+            mass[: n + 1] /= _TOO_LARGE
     waiting = weight / norm * rho / (1.0 - rho) ** 2
     shares = np.zeros(len(ladder.full))
     tail = 0.0
@@ -131,7 +135,7 @@ def _kimura(wait: float, rho: float, slots: int, scv: float) -> float:
 
 @njit(cache=True, error_model="numpy")
 def _disaggregated(
-    p: Pool, servers: Floats, slots: Floats, arrival: float
+    p: Pool, servers: Ladder, slots: Ladder, arrival: float
 ) -> tuple[Floats, Floats]:
     """Return (wait, TTFT, TPOT, latency, unloaded latency) and the replicas' rates [R]."""
     output, scv = p.load[1], p.load[2]
@@ -210,8 +214,8 @@ def _split(p: Pool, ladders: tuple[Ladder, Ladder, Ladder], arrival: float, most
     ratio = 0.6180339887498949
     at = np.array([low, high, high - ratio * (high - low), low + ratio * (high - low)])
     worth = np.empty(4)
-    for step in range(4 + _SPLIT_STEPS):
-        i = step if step < 4 else 2 if worth[2] == -1.0 else 3
+    for step in range(_STARTS + _SPLIT_STEPS):
+        i = step if step < _STARTS else 2 if worth[2] == -1.0 else 3
         x = at[i]
         total = 0.0
         if x > 0:
@@ -221,7 +225,7 @@ def _split(p: Pool, ladders: tuple[Ladder, Ladder, Ladder], arrival: float, most
         worth[i] = total
         if total < best[1]:
             best[0], best[1] = x, total
-        if step >= 3:
+        if step >= _STARTS - 1:
             if worth[2] < worth[3]:
                 at[1], at[3], worth[3] = at[3], at[2], worth[2]
                 at[2], worth[2] = at[1] - ratio * (at[1] - at[0]), -1.0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
 
 from e2llm_opt.cost.roofline import kv_bytes
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.cost.pipeline import Cut
     from e2llm_opt.inventory.network import Path, Resource
@@ -59,7 +61,7 @@ def prefill_loads(costs: Costs, cut: Cut) -> Loads:
     chunk = costs.prompt_tokens / costs.num_chunks
     loads: Loads = {}
     anchor = costs.anchor(cut[0][0], cut[-1][0])
-    for here, there in zip(cut, cut[1:], strict=False):
+    for here, there in pairwise(cut):
         paths = costs.legs(here[0], there[0], costs.forward_bytes(chunk), anchor)
         _add(loads, paths, costs.forward_bytes(costs.prompt_tokens))
     return loads
@@ -74,7 +76,7 @@ def decode_loads(costs: Costs, cut: Cut, batch: int) -> Loads:
     if len(cut) == 1:
         return loads
     anchor = costs.anchor(cut[0][0], cut[-1][0])
-    for here, there in zip(cut, cut[1:], strict=False):
+    for here, there in pairwise(cut):
         paths = costs.legs(here[0], there[0], costs.forward_bytes(batch), anchor)
         _add(loads, paths, costs.output_tokens * costs.forward_bytes(1))
     paths = costs.legs(cut[-1][0], cut[0][0], costs.return_bytes(batch), anchor)
@@ -82,7 +84,7 @@ def decode_loads(costs: Costs, cut: Cut, batch: int) -> Loads:
     return loads
 
 
-def _shares(source: Cut, target: Cut, layers: np.ndarray) -> dict[tuple[int, int], float]:
+def _shares(source: Cut, target: Cut, layers: NDArray[np.float64]) -> dict[tuple[int, int], float]:
     """Bytes from each holder in *source* to each holder in *target*, where these differ."""
     shares: dict[tuple[int, int], float] = {}
     for d, start, stop in source:

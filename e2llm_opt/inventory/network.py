@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ def _trunks(arcs: list[_Arc], switches: list[str]) -> Iterator[tuple[tuple[str, 
 
 
 def _trunk(wide: nx.DiGraph[str], nodes: list[str]) -> Path:
-    arcs: list[_Arc] = [wide.edges[pair]["arc"] for pair in zip(nodes, nodes[1:], strict=False)]
+    arcs: list[_Arc] = [wide.edges[pair]["arc"] for pair in pairwise(nodes)]
     return Path(
         latency_s=sum(arc.latency_s for arc in arcs),
         bandwidth_bytes_per_s=min(arc.bandwidth_bytes_per_s for arc in arcs),

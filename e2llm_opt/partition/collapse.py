@@ -41,7 +41,7 @@ class Shape:
         one device, and so no hop within.
     has_hop
         Pairs of classes that can follow each other [K, K].
-    count, room, starts, pin, is_ordered
+    available, room, starts, pin, is_ordered
         As in :class:`~e2llm_opt.partition.kernel.Inner`.
     """
 
@@ -50,7 +50,7 @@ class Shape:
     source: Ints
     target: Ints
     has_hop: Bools
-    count: Ints
+    available: Ints
     room: Floats
     starts: Bools
     pin: Ints
@@ -89,8 +89,11 @@ def shapes(
     """
     key = (devices, counts_return, max_states)
     if key not in costs.shapes:
-        costs.shapes[key] = tuple(_shapes(costs, devices, counts_return, max_states))
-    return costs.shapes[key]
+        costs.shapes[key] = tuple(
+            _shapes(costs, devices, counts_return=counts_return, max_states=max_states)
+        )
+    found: tuple[Shape, ...] = costs.shapes[key]
+    return found
 
 
 def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, bool]:
@@ -102,7 +105,7 @@ def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, bo
     between = hop[shape.has_hop]
     is_even = len(between) == 0 or between.min() == between.max()
     inner = Inner(
-        count=shape.count,
+        available=shape.available,
         time=demand.time[shape.heads],
         memory=costs.memory_prefix(demand.slots),
         room=shape.room if demand.room is None else demand.room[shape.heads],
@@ -117,7 +120,7 @@ def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, bo
 
 
 def _shapes(
-    costs: Costs, devices: tuple[int, ...], counts_return: bool, max_states: int
+    costs: Costs, devices: tuple[int, ...], *, counts_return: bool, max_states: int
 ) -> Iterator[Shape]:
     place = {d: i for i, d in enumerate(costs.classes.order)}
     ordered = sorted(devices, key=place.__getitem__)
@@ -171,7 +174,7 @@ def _shape(costs: Costs, groups: list[tuple[int, ...]], anchor: int, max_states:
         source=np.ascontiguousarray(source),
         target=np.ascontiguousarray(target),
         has_hop=source != target,
-        count=np.array([len(rows) for rows in groups]),
+        available=np.array([len(rows) for rows in groups]),
         room=costs.room()[heads],
         starts=starts,
         pin=pin,

@@ -24,12 +24,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MIDDLE, FIRST, LAST, ONLY = 0, 1, 2, 3
+_NO_LIMIT = 1e300  # above any real cost, below an impossible one (inf) [s]
 
 
 class Inner(NamedTuple):
     """One inner problem, collapsed to classes of interchangeable devices."""
 
-    count: Ints
+    available: Ints
     """Devices of each class [K]."""
     time: Floats
     """Prefix sums of layer times [K, L+1] [s]."""
@@ -54,11 +55,11 @@ class Inner(NamedTuple):
 @njit(cache=True, error_model="numpy")
 def _strides(p: Inner) -> Ints:
     """Place values of the states, and at the end how many states there are [K+1]."""
-    stride = np.ones(len(p.count) + 1, np.int64)
-    for k in range(len(p.count)):
-        stride[k + 1] = stride[k] * (p.count[k] + 1)
+    stride = np.ones(len(p.available) + 1, np.int64)
+    for k in range(len(p.available)):
+        stride[k + 1] = stride[k] * (p.available[k] + 1)
     if p.is_ordered:
-        stride[-1] = len(p.count) + 1
+        stride[-1] = len(p.available) + 1
     return stride
 
 
@@ -79,10 +80,10 @@ def _state_behind(p: Inner, stride: Ints, s: int, f: int, behind: int) -> int:
 @njit(cache=True, error_model="numpy")
 def _next_states(p: Inner, stride: Ints, s: int, target: Ints) -> None:
     """Fill in the state reached from s by using one more device of each class; 0 where none."""
-    for g in range(len(p.count)):
+    for g in range(len(p.available)):
         if p.is_ordered:
             target[g] = g + 1 if g + 1 > s else 0
-        elif (s // stride[g]) % (p.count[g] + 1) < p.count[g]:
+        elif (s // stride[g]) % (p.available[g] + 1) < p.available[g]:
             target[g] = s + stride[g]
         else:
             target[g] = 0
@@ -95,7 +96,7 @@ def _least_starts(p: Inner, limit: float) -> tuple[Ints, Floats]:
     Returns ``[K, K+1, L+1]`` each; column K of the second axis is the last stage (no hop).
     The start is L+1 where no stage fits.
     """
-    num, top = len(p.count), len(p.memory) - 1
+    num, top = len(p.available), len(p.memory) - 1
     least = np.full((num, num + 1, top + 1), top + 1, np.int64)
     beyond = np.full((num, num + 1, top + 1), np.inf)
     after, before = _neighbours(p.starts)
@@ -135,7 +136,7 @@ def _neighbours(starts: NDArray[np.bool_]) -> tuple[Ints, Ints]:
 @njit(cache=True, error_model="numpy")
 def _front_cost(p: Inner, g: int, f: int, a: int) -> float:
     """Cost of ``[0, a)`` on g as the first stage before f, or alone (f == K); inf if impossible."""
-    alone = f == len(p.count)
+    alone = f == len(p.available)
     position = ONLY if alone else FIRST
     if p.memory[a] > p.room[g, position] or (p.pin[0] >= 0 and p.pin[0] != g):
         return np.inf
@@ -146,16 +147,10 @@ def _front_cost(p: Inner, g: int, f: int, a: int) -> float:
 
 @njit(cache=True, error_model="numpy")
 def cover(p: Inner, limit: float, keeps_all: bool) -> tuple[bool, float, Ints]:
-    """Cover all layers with no stage that costs more than *limit*.
+    """Cover all layers with no stage that costs more than *limit* [s].
 
-    Parameters
-    ----------
-    p
-        The inner problem.
-    limit
-        [s]
-    keeps_all
-        Keep every start that (s, f) can reach, not only the least: exact for any layers and hops.
+    With *keeps_all*, every start that (s, f) can reach is kept, not only the least one: exact for
+    any layers and hops.
 
     Returns
     -------
@@ -168,7 +163,7 @@ def cover(p: Inner, limit: float, keeps_all: bool) -> tuple[bool, float, Ints]:
     From start a of (s, f), class g reaches all starts from ``least[g, f, a]`` to a - 1, and that
     least one grows with a. O(states · K²) steps, times L when *keeps_all*.
     """
-    num, top = len(p.count), len(p.memory) - 1
+    num, top = len(p.available), len(p.memory) - 1
     stride = _strides(p)
     least, beyond = _least_starts(p, limit)
     lowest = np.full((stride[num], num), top + 1, np.int64)
@@ -211,7 +206,7 @@ def cover(p: Inner, limit: float, keeps_all: bool) -> tuple[bool, float, Ints]:
 @njit(cache=True, error_model="numpy")
 def _trace(p: Inner, kept: NDArray[np.bool_], least: Ints, end: Ints) -> Ints:
     """Stages of one way to start ``end[3]`` of state ``end[:2]``, class ``end[2]`` in front."""
-    num, top = len(p.count), len(p.memory) - 1
+    num, top = len(p.available), len(p.memory) - 1
     stride = _strides(p)
     s, f, b = end[0], end[1], end[3]
     rows = np.empty((len(kept) + 1, 3), np.int64)
@@ -242,14 +237,14 @@ def least_bottleneck(p: Inner, keeps_all: bool, above: float) -> tuple[float, In
     infeasible limit (at first *above*, any lower bound); both are costs of real stages, so it ends
     at the exact optimum.
     """
-    best, low, limit = np.inf, above, 1e300
+    best, low, limit = np.inf, above, _NO_LIMIT
     stages = np.empty((0, 3), np.int64)
     while low < best:
         is_covered, blocked, found = cover(p, limit, keeps_all)
         if is_covered:
             stages = found
             best = costliest(p, found)
-        elif limit == 1e300:
+        elif limit == _NO_LIMIT:
             return np.inf, stages
         else:
             low = blocked
@@ -281,7 +276,7 @@ def stage_cost(p: Inner, stages: Ints, j: int) -> float:
 @njit(cache=True, error_model="numpy")
 def _latest_stops(p: Inner, limit: float) -> Ints:
     """Greatest stop a of a middle stage ``[b, a)`` on g before f [K, K, L+1]; b when none."""
-    num, top = len(p.count), len(p.memory) - 1
+    num, top = len(p.available), len(p.memory) - 1
     latest = np.zeros((num, num, top + 1), np.int64)
     for g in range(num):
         for f in range(num):
@@ -326,18 +321,10 @@ def least_sum(p: Inner, limit: float) -> tuple[float, Ints]:
     """Least sum of all stages and hops, no stage costing more than *limit*.
 
     The hop back to the first stage counts when the last class is pinned, or from any class when
-    all of *back* is one number.
-
-    Returns
-    -------
-    tuple
-        Sum [s] (inf when no cut fits) and stages (class, start, stop) in pipeline order.
-
-    Notes
-    -----
-    Min-plus program over (s, f, a): O(states · K² · L).
+    all of *back* is one number. Returns the sum [s] (inf when no cut fits) and the stages (class,
+    start, stop) in pipeline order. Min-plus program over (s, f, a): O(states · K² · L).
     """
-    num, top = len(p.count), len(p.memory) - 1
+    num, top = len(p.available), len(p.memory) - 1
     stride = _strides(p)
     latest = _latest_stops(p, limit)
     then = np.zeros(num, np.int64)
@@ -385,7 +372,7 @@ def _last_cost(p: Inner, g: int, a: int, limit: float) -> float:
 @njit(cache=True, error_model="numpy")
 def _retrace(p: Inner, value: Floats, latest: Ints, end: Ints) -> Ints:
     """Stages of the best way, found again from the values."""
-    num, top = len(p.count), len(p.memory) - 1
+    num, top = len(p.available), len(p.memory) - 1
     stride = _strides(p)
     s, f, b = end[0], end[1], end[3]
     rows = np.empty((len(value) + 1, 3), np.int64)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+_ANY_LIMIT = 1e300
 Criterion = Literal["bottleneck", "sum", "any"]
 """What a cut is best at: its slowest stage, its total, or nothing but being feasible."""
 
@@ -78,7 +79,7 @@ class Demand:
     room: Floats | None = None
 
 
-def partition(  # noqa: PLR0913 - the public signature of the issue
+def partition(
     problem: Problem,
     devices: Sequence[int],
     role: Role | str,
@@ -206,7 +207,7 @@ def best_cut(
     best: tuple[float, Cut] | None = None
     for shape in shapes(costs, devices, counts_return=criterion == "sum", max_states=max_states):
         inner, keeps_all = inner_problem(costs, shape, demand)
-        value, stages = _solve(inner, criterion, limit, keeps_all)
+        value, stages = _solve(inner, criterion, limit, keeps_all=keeps_all)
         if value < np.inf and (best is None or value < best[0]):
             best = value, _expand(shape, stages)
             if criterion == "any":
@@ -215,14 +216,14 @@ def best_cut(
 
 
 def _solve(
-    inner: Inner, criterion: Criterion, limit: float, keeps_all: bool
+    inner: Inner, criterion: Criterion, limit: float, *, keeps_all: bool
 ) -> tuple[float, NDArray[np.int64]]:
     from e2llm_opt.partition import kernel  # noqa: PLC0415 - numba costs 0.3 s
 
     if criterion == "sum":
         return kernel.least_sum(inner, limit)
     if criterion == "any":
-        is_covered, _, stages = kernel.cover(inner, 1e300, keeps_all)
+        is_covered, _, stages = kernel.cover(inner, _ANY_LIMIT, keeps_all)
         return (0.0 if is_covered else np.inf), stages
     return kernel.least_bottleneck(inner, keeps_all, 0.0)
 

@@ -10,15 +10,19 @@ from e2llm_opt.baselines import memory_proportional, single_device
 from e2llm_opt.plan.plan import Alternative, UnusedDevice
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.roles import Scope
+from e2llm_opt.units import MBIT_PER_S
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.search.evaluate import Evaluator, Outcome
+    from e2llm_opt.search.evaluate import Outcome
     from e2llm_opt.search.search import Search
 
 ALL_MIXED = "all MIXED"
 DISAGGREGATED = "best disaggregated"
-_MBIT = 1e6 / 8
+_EQUAL = 1e-7
+"""Relative differences below this decide nothing."""
 
 
 def alternatives_of(search: Search, chosen: Outcome) -> tuple[Alternative, ...]:
@@ -34,7 +38,7 @@ def alternatives_of(search: Search, chosen: Outcome) -> tuple[Alternative, ...]:
     for name, rival in rivals.items():
         if rival is not None and _identity(rival) != _identity(chosen):
             reason = why_not(search, rival, chosen)
-            found.append(_alternative(search.evaluator, name, rival, reason, mixed))
+            found.append(_alternative(name, rival, reason, mixed))
     return tuple(found)
 
 
@@ -43,28 +47,34 @@ def why_not(search: Search, rival: Outcome, chosen: Outcome) -> str:
     if not search.is_allowed(rival):
         return "excluded by the constraints"
     problem = search.evaluator.costs.problem
-    rate = problem.workload.rate_per_s
     if chosen.is_stable and not rival.is_stable:
         capacity = rival.traffic.capacity_per_s
+        rate = problem.workload.rate_per_s
         return f"not stable: {capacity:.3g} requests/s at most, {rate:.3g} arrive"
-    if problem.objective is Objective.THROUGHPUT or not chosen.is_stable:
-        ratio = rival.traffic.capacity_per_s / chosen.traffic.capacity_per_s
-        if ratio < 1 - 1e-9:
-            return f"{(1 - ratio) * 100:.2g} % less capacity"
-    if problem.objective is Objective.LATENCY:
-        ratio = rival.unloaded_latency_s / chosen.unloaded_latency_s
-        if ratio > 1 + 1e-9:
-            return f"one request alone takes {(ratio - 1) * 100:.2g} % longer"
-    unit = search.evaluator.wait_unit_s
-    if chosen.is_stable:
-        longer = rival.waiting_time_s - chosen.waiting_time_s
-        if np.rint(rival.waiting_time_s / unit) > np.rint(chosen.waiting_time_s / unit):
-            return f"requests wait {longer:.3g} s longer"
-        if rival.latency_s > chosen.latency_s * (1 + 1e-9):
-            return f"no shorter wait, and requests take {rival.latency_s - chosen.latency_s:.3g} s longer"
+    for sentence in _comparisons(search, rival, chosen):
+        return sentence
     if rival.num_devices > chosen.num_devices:
         return "as good, but it needs more devices"
     return "as good"
+
+
+def _comparisons(search: Search, rival: Outcome, chosen: Outcome) -> Iterator[str]:
+    """Yield what is worse, in the order in which plans are compared."""
+    objective = search.evaluator.costs.problem.objective
+    less = 1 - rival.traffic.capacity_per_s / chosen.traffic.capacity_per_s
+    if (objective is Objective.THROUGHPUT or not chosen.is_stable) and less > _EQUAL:
+        yield f"{less * 100:.2g} % less capacity"
+    more = rival.unloaded_latency_s / chosen.unloaded_latency_s - 1
+    if objective is Objective.LATENCY and more > _EQUAL:
+        yield f"one request alone takes {more * 100:.2g} % longer"
+    if not chosen.is_stable:
+        return
+    unit = search.evaluator.wait_unit_s
+    if np.rint(rival.waiting_time_s / unit) > np.rint(chosen.waiting_time_s / unit):
+        yield f"requests wait {rival.waiting_time_s - chosen.waiting_time_s:.3g} s longer"
+    later = rival.latency_s - chosen.latency_s
+    if later > _EQUAL * chosen.latency_s:
+        yield f"no shorter wait, and requests take {later:.3g} s longer"
 
 
 def unused_devices(search: Search, chosen: Outcome) -> tuple[UnusedDevice, ...]:
@@ -101,9 +111,7 @@ def _identity(outcome: Outcome) -> list[tuple[object, ...]]:
     return sorted((str(c.role), c.cut, c.slots) for c in outcome.replicas)
 
 
-def _alternative(
-    evaluator: Evaluator, name: str, rival: Outcome, reason: str, mixed: Outcome | None
-) -> Alternative:
+def _alternative(name: str, rival: Outcome, reason: str, mixed: Outcome | None) -> Alternative:
     routes = list(rival.traffic.routes.values())
     num_bytes = transfer = None
     if routes:
@@ -135,4 +143,4 @@ def _break_even(
     if not (rival.is_stable and mixed.is_stable):
         return None
     spare = mixed.waiting_time_s - (rival.waiting_time_s - transfer)
-    return num_bytes / spare / _MBIT if spare > 0 else None
+    return num_bytes / spare / MBIT_PER_S if spare > 0 else None

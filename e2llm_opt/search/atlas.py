@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _FIRST_ROWS = 64
+_BY_GROUP = tuple(name for name in kernel.Pool._fields if name not in {"transfer", "load"})
+"""Arrays of a pool with one row a replica."""
 
 
 class Atlas:
@@ -54,8 +56,10 @@ class Atlas:
         np.fill_diagonal(missing, val=False)
         for i, j in zip(*np.nonzero(missing), strict=True):
             self._all.transfer[rows[i], rows[j]] = self._exposed(int(rows[i]), int(rows[j]))
-        fields = [array[rows] for array in self._all[:-2]]
-        return kernel.Pool(*fields, self._all.transfer[grid], self._all.load)
+        return self._all._replace(
+            transfer=self._all.transfer[grid],
+            **{name: getattr(self._all, name)[rows] for name in _BY_GROUP},
+        )
 
     def _row(self, group: Group) -> int:
         row = self._row_of.get(group)
@@ -68,21 +72,21 @@ class Atlas:
             workload = self._candidates.costs.problem.workload
             width = self._all.decode_tpot.shape[1]
             one = pool_of([found], np.full((1, 1), np.nan), workload, width)
-            for array, new in zip(self._all[:-2], one[:-2], strict=True):
-                array[row] = new[0]
+            for name in _BY_GROUP:
+                getattr(self._all, name)[row] = getattr(one, name)[0]
         return row
 
     def _grow(self) -> None:
         num = 2 * len(self._all.occupancy)
-        fields = []
-        for array in self._all[:-2]:
-            larger = np.zeros((num, *array.shape[1:]), dtype=array.dtype)
-            larger[: len(array)] = array
-            fields.append(larger)
+        larger = {}
+        for name in _BY_GROUP:
+            array = getattr(self._all, name)
+            larger[name] = np.zeros((num, *array.shape[1:]), dtype=array.dtype)
+            larger[name][: len(array)] = array
         transfer = np.full((num, num), np.nan)
         old = len(self._all.transfer)
         transfer[:old, :old] = self._all.transfer
-        self._all = kernel.Pool(*fields, transfer, self._all.load)
+        self._all = self._all._replace(transfer=transfer, **larger)
 
     def _exposed(self, i: int, j: int) -> float:
         """KV transfer between two groups on disjoint devices, by class [s]."""

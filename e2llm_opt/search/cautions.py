@@ -22,13 +22,11 @@ _SLOW_HOPS = 0.25
 
 def cautions(costs: Costs, outcome: Outcome) -> tuple[str, ...]:
     """Return warnings, the gravest first."""
-    return tuple(
-        [
-            *_load(costs, outcome),
-            *_levels(costs, outcome),
-            *(line for c in outcome.replicas for line in _hops(costs, c)),
-            *_inputs(costs, outcome),
-        ]
+    return (
+        *_load(costs, outcome),
+        *_levels(costs, outcome),
+        *(line for c in outcome.replicas for line in _hops(costs, c)),
+        *_inputs(costs, outcome),
     )
 
 
@@ -43,7 +41,8 @@ def _load(costs: Costs, outcome: Outcome) -> Iterator[str]:
         yield "no arrival rate was given (workload.rate_per_s): waits are 0 and latency decides"
     for kind, name, direction in outcome.traffic.saturated:
         what = name.rstrip("/") if kind == "card" else _link_label(costs, int(name))
-        yield f"{'network card' if kind == 'card' else 'link'} {what} ({direction}) limits the capacity"
+        word = "network card" if kind == "card" else "link"
+        yield f"{word} {what} ({direction}) limits the capacity"
 
 
 def _link_label(costs: Costs, index: int) -> str:

@@ -14,10 +14,11 @@ from pymoo.core.problem import ElementwiseProblem
 from e2llm_opt.search.operators import canonical, crossover, mutate, random_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.random import Generator
     from numpy.typing import NDArray
+    from pymoo.core.individual import Individual
 
     from e2llm_opt.search.stop import Stop
 
@@ -29,20 +30,22 @@ _LEAST_GAIN = 1e-6
 """Relative improvement that ends stagnation."""
 
 
-class _Grouping(ElementwiseProblem):  # type: ignore[misc] - pymoo has no types
+class _Grouping(ElementwiseProblem):  # type: ignore[misc]  # pymoo has no types
     def __init__(self, num_devices: int, judge: Callable[[Labels], float]) -> None:
         super().__init__(n_var=num_devices, n_obj=1, xl=-1, xu=num_devices, vtype=int)
         self._judge = judge
 
-    def _evaluate(self, x: Labels, out: dict[str, Any], *_: Any, **__: Any) -> None:
+    def _evaluate(self, x: Labels, out: dict[str, Any], *_: object, **__: object) -> None:
         out["F"] = self._judge(canonical(x.astype(np.int64)))
 
 
-class _GroupCrossover(Crossover):  # type: ignore[misc] - pymoo has no types
+class _GroupCrossover(Crossover):  # type: ignore[misc]  # pymoo has no types
     def __init__(self) -> None:
         super().__init__(n_parents=2, n_offsprings=2)
 
-    def _do(self, _: Any, x: Labels, *__: Any, random_state: Generator, **___: Any) -> Labels:
+    def _do(
+        self, _: object, x: Labels, *__: object, random_state: Generator, **___: object
+    ) -> Labels:
         out = np.empty_like(x)
         for k in range(x.shape[1]):
             mother, father = x[0, k].astype(np.int64), x[1, k].astype(np.int64)
@@ -51,19 +54,26 @@ class _GroupCrossover(Crossover):  # type: ignore[misc] - pymoo has no types
         return out
 
 
-class _GroupMutation(Mutation):  # type: ignore[misc] - pymoo has no types
-    def _do(self, _: Any, x: Labels, *__: Any, random_state: Generator, **___: Any) -> Labels:
+class _GroupMutation(Mutation):  # type: ignore[misc]  # pymoo has no types
+    def _do(
+        self, _: object, x: Labels, *__: object, random_state: Generator, **___: object
+    ) -> Labels:
         return np.array([mutate(row.astype(np.int64), random_state) for row in x])
 
 
-class _SameGrouping(DuplicateElimination):  # type: ignore[misc] - pymoo has no types
+class _SameGrouping(DuplicateElimination):  # type: ignore[misc]  # pymoo has no types
     """Duplicates up to relabelling: equal groupings by device class."""
 
     def __init__(self, identity: Callable[[Labels], object]) -> None:
         super().__init__()
         self._identity = identity
 
-    def _do(self, pop: Any, other: Any, is_duplicate: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _do(
+        self,
+        pop: Iterable[Individual],
+        other: Iterable[Individual] | None,
+        is_duplicate: NDArray[np.bool_],
+    ) -> NDArray[np.bool_]:
         known = set() if other is None else {self._of(one) for one in other}
         for i, one in enumerate(pop):
             name = self._of(one)
@@ -72,7 +82,7 @@ class _SameGrouping(DuplicateElimination):  # type: ignore[misc] - pymoo has no 
                 known.add(name)
         return is_duplicate
 
-    def _of(self, one: Any) -> object:
+    def _of(self, one: Individual) -> object:
         return self._identity(canonical(one.X.astype(np.int64)))
 
 
@@ -83,7 +93,6 @@ def evolve(
     *,
     stop: Stop,
     seed: int,
-    tell: Callable[[], None],
     is_late: Callable[[], bool],
 ) -> None:
     """Search groupings until *stop*; whatever *judge* sees is its own to keep.
@@ -100,8 +109,6 @@ def evolve(
         Limits.
     seed
         Of the random numbers.
-    tell
-        Called after each generation.
     is_late
         Whether time is up.
     """
@@ -125,7 +132,6 @@ def evolve(
         algorithm.evaluator.eval(algorithm.problem, population)
         evaluations += len(population)
         algorithm.tell(infills=population)
-        tell()
         reached = float(population.get("F").min())
         since = 0 if reached < best - _LEAST_GAIN * abs(best) else since + 1
         best = min(best, reached)

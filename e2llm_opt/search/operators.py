@@ -22,7 +22,7 @@ UNUSED = -1
 
 
 def canonical(labels: Labels) -> Labels:
-    """Number the groups by their first device."""
+    """Return labels that number the groups by their first device."""
     seen: dict[int, int] = {UNUSED: UNUSED}
     out = np.empty_like(labels)
     for i, label in enumerate(labels.tolist()):

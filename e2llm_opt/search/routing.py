@@ -138,7 +138,7 @@ def _relieve(
     order = list(flows)
     matrix, bound = _limits(costs, replicas, order, loads)
     most = linprog(-np.ones(len(order)), A_ub=matrix, b_ub=bound, method="highs")
-    limit = min(capacity, -float(most.fun))
+    limit = min(capacity, -float(most.fun or 0.0))
     wanted = min(costs.problem.workload.rate_per_s, limit * (1 - 1e-9))
     pool = np.array([flows[flow] for flow in order])
     if pool.sum() > 0:
@@ -155,7 +155,7 @@ def _relieve(
         b_eq=[wanted],
         method="highs",
     )
-    x = most.x if found.x is None else found.x[:num]
+    x = found.x[:num] if found.x is not None else pool
     return limit, {flow: float(rate) for flow, rate in zip(order, x, strict=True)}
 
 

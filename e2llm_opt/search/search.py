@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from e2llm_opt.baselines import BASELINES
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.archive import Archive
@@ -21,6 +19,7 @@ from e2llm_opt.search.seeds import seed_groupings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
@@ -150,6 +149,7 @@ class Search:
                 known[packing] = _UNFIT
                 if not self._is_late(stop):
                     known[packing] = self._judge(packing, variant, quick, archive)
+                tell()
             return known[packing]
 
         def tell() -> None:
@@ -164,7 +164,6 @@ class Search:
                 self._identity,
                 stop=stop,
                 seed=seed,
-                tell=tell,
                 is_late=lambda: self._is_late(stop),
             )
         finally:  # an interrupted search has finalists too
@@ -181,7 +180,7 @@ class Search:
     def _judge(
         self, packing: tuple[Group, ...], variant: Variant, quick: RoleChooser, archive: Archive
     ) -> float:
-        """What evolution minimises: the key as one number, constraints broken as a distance."""
+        """Return the key as one number to minimise; broken constraints as a distance."""
         if not packing:
             return 2 * _UNFIT
         if not self._is_wanted(packing):

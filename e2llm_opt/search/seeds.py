@@ -79,7 +79,7 @@ def _filled(costs: Costs, devices: list[int]) -> Iterator[Labels]:
         while waiting:
             here = waiting.pop(0)
             chosen, room = [here], float(rooms[here])
-            near = sorted(waiting, key=lambda j: (hop[here, j], -speed[j]))  # noqa: B023
+            near = sorted(waiting, key=lambda j: (hop[here, j], -speed[j]))
             for j in near:
                 if room >= margin * needed:
                     break

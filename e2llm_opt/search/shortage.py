@@ -120,7 +120,7 @@ def _is_held_freely(costs: Costs, devices: Sequence[int], slots: int) -> bool:
 
 
 def _least_excess(costs: Costs, devices: tuple[int, ...], slots: int) -> Cut:
-    """The cut whose fullest device exceeds its memory least: memory takes the place of time."""
+    """Return the cut whose fullest device exceeds its memory least: memory in place of time."""
     room = costs.room()
     highest = float(room.max())
     memory = costs.memory_prefix(slots)

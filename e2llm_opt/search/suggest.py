@@ -88,7 +88,7 @@ def _reason(search: Search, shortage: Shortage) -> str:
     free = replace(workload, min_tokens_per_s=0.0, slo_tpot_s=None)
     if is_feasible(replace(problem, workload=free)):
         return (
-            f"too slow: no replica keeps every stream at {1 / workload.slowest_tpot_s:.3g} tokens/s "
+            f"too slow: no replica gives every stream {1 / workload.slowest_tpot_s:.3g} tokens/s "
             f"with {slots} slot{'s' if slots > 1 else ''} (min_tokens_per_s, slo.tpot_s)"
         )
     return f"the constraints cannot be met: {_constraints(problem)}"
