@@ -18,7 +18,7 @@ from e2llm_opt.problem import Role
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from e2llm_opt.check.paths import Wire
+    from e2llm_opt.check.paths import Card, Wire
     from e2llm_opt.check.verdict import ReplicaFigures
     from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
@@ -85,7 +85,7 @@ class _Recomputed:
         """Planned rate [requests/s]; 0 where none is stated."""
         return self.given.stated.get("arrival_rate_per_s", 0.0)
 
-    def request_bytes(self) -> Mapping[Wire, float]:
+    def request_bytes(self) -> Mapping[Wire | Card, float]:
         """Return what one request puts on each link direction [bytes]."""
         if self.pipeline is None or self.figures is None:
             return {}
@@ -224,16 +224,16 @@ def _all_routes(
 
 def _planned_flows(
     replicas: list[_Recomputed], routes: list[_RecomputedRoute]
-) -> list[tuple[float, Mapping[Wire, float]]]:
+) -> list[tuple[float, Mapping[Wire | Card, float]]]:
     """Return (rate, bytes on each wire) of everything at the planned rates."""
     return [(r.arrival_rate_per_s, r.request_bytes()) for r in replicas] + [
-        (route.rate_per_s, route.transfer.wire_bytes) for route in routes
+        (route.rate_per_s, route.transfer.carried) for route in routes
     ]
 
 
 def _shared_flows(
     replicas: list[_Recomputed], routes: list[_RecomputedRoute], capacity: float
-) -> list[tuple[float, Mapping[Wire, float]]]:
+) -> list[tuple[float, Mapping[Wire | Card, float]]]:
     """Return the flows when the whole plan serves one request a second.
 
     Shares are those of the planned rates; without planned rates, replicas of a role share by
@@ -253,7 +253,7 @@ def _shared_flows(
     ] + [
         (
             part[route.given.prefill] * part[route.given.decode] * split,
-            route.transfer.wire_bytes,
+            route.transfer.carried,
         )
         for route in routes
     ]

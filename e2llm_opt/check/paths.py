@@ -24,6 +24,10 @@ Wire = tuple[int, str]
 """Index of a link and its direction: ``forward``, ``backward``, or ``both`` if half duplex."""
 
 
+Card = tuple[str, str, str]
+"""Host, interface, and ``out`` or ``in``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leg:
     """One way over a bus, a private link or the network.
@@ -38,6 +42,8 @@ class Leg:
         Link directions that it loads; none on a bus.
     name
         Switches and interface, ``lan/eth0``; or ``bus``.
+    ends
+        Hosts at both ends of a way over the network; None inside a host.
     """
 
     latency_s: float
@@ -45,6 +51,7 @@ class Leg:
     fixed_s: float
     wires: tuple[Wire, ...]
     name: str
+    ends: tuple[str, str] | None = None
 
     def time(self, num_bytes: float) -> float:
         """Seconds until *num_bytes* have arrived, the engine's fixed cost included."""
@@ -72,8 +79,8 @@ class Ways:
     bandwidth
         Of every wire [bytes/s].
     card
-        Bandwidth of each host's network card by (host, ``out`` or ``in``): that of its fastest
-        link in this direction [bytes/s].
+        Bandwidth of each network card: that of its fastest link in this direction [bytes/s]. All
+        links of one host with one interface name are one card.
     """
 
     def __init__(self, inventory: Inventory, runtime: Runtime) -> None:
@@ -84,7 +91,8 @@ class Ways:
         self._private: dict[tuple[str, str], list[Leg]] = defaultdict(list)
         self._known: dict[tuple[str, str], list[Leg]] = {}
         self.bandwidth: dict[Wire, float] = {}
-        self.card: dict[tuple[str, str], float] = defaultdict(float)
+        self.card: dict[Card, float] = defaultdict(float)
+        self._num_links: dict[Card, int] = defaultdict(int)
         host_of = {device.name: device.host for device in inventory.devices}
         for index, link in enumerate(inventory.links):
             first, second = (inventory.endpoint(end) for end in link.ends)
@@ -113,7 +121,7 @@ class Ways:
         """
         if self._runtime.topology == "star":
             if source.host == target.host == head_host:
-                return (self._inside(source, target, num_bytes),)
+                return (self.inside(source, target, num_bytes),)
             stops = [source.host, head_host, target.host]
             legs = [
                 self.network(start, stop, num_bytes)
@@ -121,7 +129,7 @@ class Ways:
                 if start != stop
             ]
         elif source.host == target.host:
-            return (self._inside(source, target, num_bytes),)
+            return (self.inside(source, target, num_bytes),)
         else:
             legs = [self.network(source.host, target.host, num_bytes)]
         found = tuple(leg for leg in legs if leg is not None)
@@ -144,11 +152,29 @@ class Ways:
             name="bus",
         )
 
+    def cards(self, leg: Leg) -> tuple[Card, ...]:
+        """Return the network cards, at either end of a leg, that other links share with it."""
+        if not leg.wires or leg.ends is None:
+            return ()
+        source, target = leg.ends
+        first, last = self.link(leg.wires[0]).interface, self.link(leg.wires[-1]).interface
+        cards = ((source, first, "out"), (target, last, "in"))
+        return tuple(card for card in cards if self._num_links[card] > 1)
+
+    def carriers(self, leg: Leg) -> tuple[Wire | Card, ...]:
+        """Return everything that a leg loads: link directions and network cards."""
+        return (*leg.wires, *self.cards(leg))
+
+    def speed(self, carrier: Wire | Card) -> float:
+        """Return the bandwidth of a link direction or a network card [bytes/s]."""
+        return self.bandwidth[carrier] if len(carrier) == 2 else self.card[carrier]  # noqa: PLR2004
+
     def link(self, wire: Wire) -> Link:
         """Return the link that a wire is a direction of."""
         return self._links[wire[0]]
 
-    def _inside(self, source: Device, target: Device, num_bytes: float) -> Leg:
+    def inside(self, source: Device, target: Device, num_bytes: float) -> Leg:
+        """Return the quickest way between two devices of one host: its bus or a private link."""
         ways = [self.bus(source, target), *self._private[source.name, target.name]]
         return min(ways, key=lambda leg: leg.time(num_bytes))
 
@@ -175,6 +201,7 @@ class Ways:
                     fixed_s=self._runtime.hop_overhead_s,
                     wires=wires,
                     name=self._name(wires),
+                    ends=(source, target),
                 )
             # Hosts do not forward: only the source itself and switches pass anything on.
             if place in done or (place in self._hosts and place != source):
@@ -198,10 +225,12 @@ class Ways:
         source, target = ends
         arc = _Arc(target=target, latency_s=latency_s, bandwidth_bytes_per_s=speed, wire=wire)
         self._leaving[source].append(arc)
-        if source in self._hosts:
-            self.card[source, "out"] = max(self.card[source, "out"], speed)
-        if target in self._hosts:
-            self.card[target, "in"] = max(self.card[target, "in"], speed)
+        interface = self.link(wire).interface
+        for end, direction in ((source, "out"), (target, "in")):
+            if end in self._hosts:
+                card = (end, interface, direction)
+                self.card[card] = max(self.card[card], speed)
+                self._num_links[card] += 1
 
     def _private_leg(self, link: Link, speed: float, wire: Wire) -> Leg:
         return Leg(

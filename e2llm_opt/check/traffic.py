@@ -13,7 +13,7 @@ from e2llm_opt.check.verdict import LinkLoad
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from e2llm_opt.check.paths import Leg, Ways, Wire
+    from e2llm_opt.check.paths import Card, Leg, Ways, Wire
     from e2llm_opt.check.pipeline import Pipeline
     from e2llm_opt.inventory.device import Device
 
@@ -30,13 +30,13 @@ class KVTransfer:
         All of it [bytes].
     exposed_s
         What of the transfer is not hidden behind the prefill [s].
-    wire_bytes
-        Bytes on each link direction.
+    carried
+        Bytes on each link direction and network card.
     """
 
     num_bytes: float
     exposed_s: float
-    wire_bytes: Mapping[Wire, float]
+    carried: Mapping[Wire | Card, float]
 
 
 def kv_transfer(source: Pipeline, target: Pipeline) -> KVTransfer | None:
@@ -50,31 +50,31 @@ def kv_transfer(source: Pipeline, target: Pipeline) -> KVTransfer | None:
     """
     ways, runtime = source.ways, source.problem.runtime
     busy: dict[_Resource, float] = defaultdict(float)
-    wire_bytes: dict[Wire, float] = defaultdict(float)
+    carried: dict[Wire | Card, float] = defaultdict(float)
     latency = 0.0
     for giver, taker, num_bytes in _device_pairs(source, target):
         if giver.host == taker.host:
-            leg: Leg | None = ways.bus(giver, taker)
+            leg: Leg | None = ways.inside(giver, taker, num_bytes)
         else:
             leg = ways.network(giver.host, taker.host, num_bytes)
         if leg is None:
             return None
         latency = max(latency, leg.latency_s)
-        for resource, speed in _resources(ways, giver, taker, leg):
+        for resource, speed in _resources(ways, giver, leg):
             busy[resource] += num_bytes / speed
-        for wire in leg.wires:
-            wire_bytes[wire] += num_bytes
+        for carrier in ways.carriers(leg):
+            carried[carrier] += num_bytes
     sizes = _layer_bytes(source)
     longest = max(busy.values(), default=0.0)
     exposed = longest
     if runtime.layerwise_kv and sum(sizes) > 0:
         hidden = source.prefill().latency_s * (1 - 1 / len(sizes))
         exposed = max(longest * sizes[-1] / sum(sizes), longest - hidden)
-    return KVTransfer(num_bytes=sum(sizes), exposed_s=exposed + latency, wire_bytes=wire_bytes)
+    return KVTransfer(num_bytes=sum(sizes), exposed_s=exposed + latency, carried=carried)
 
 
-def request_bytes(pipeline: Pipeline, slots: int, micro_batches: int) -> dict[Wire, float]:
-    """Return the activation bytes that one request of a replica puts on each link direction."""
+def request_bytes(pipeline: Pipeline, slots: int, micro_batches: int) -> dict[Wire | Card, float]:
+    """Return the activation bytes that one request of a replica puts on links and cards."""
     workload = pipeline.problem.workload
     batch = math.ceil(slots / micro_batches)
     last = len(pipeline.seats) - 1
@@ -89,40 +89,50 @@ def request_bytes(pipeline: Pipeline, slots: int, micro_batches: int) -> dict[Wi
     if pipeline.decodes and last > 0:
         whole = workload.output.mean * pipeline.return_bytes(1)
         hops.append((last, pipeline.return_bytes(batch), whole))
-    load: dict[Wire, float] = defaultdict(float)
+    load: dict[Wire | Card, float] = defaultdict(float)
     for index, at_once, whole in hops:
         for leg in pipeline.legs(index, at_once) or ():
-            for wire in leg.wires:
-                load[wire] += whole
+            for carrier in pipeline.ways.carriers(leg):
+                load[carrier] += whole
     return load
 
 
 def link_loads(
-    ways: Ways, flows: Iterable[tuple[float, Mapping[Wire, float]]]
+    ways: Ways, flows: Iterable[tuple[float, Mapping[Wire | Card, float]]]
 ) -> tuple[LinkLoad, ...]:
-    """Add up the traffic on every link direction.
+    """Add up the traffic on every link direction and network card.
 
     Parameters
     ----------
     ways
         Knows the links.
     flows
-        Pairs of a rate [requests/s] and the bytes of one such request on each link direction.
+        Pairs of a rate [requests/s] and the bytes of one such request on each of them.
     """
-    load: dict[Wire, float] = defaultdict(float)
-    for rate, wire_bytes in flows:
-        for wire, num_bytes in wire_bytes.items():
-            load[wire] += rate * num_bytes
+    load: dict[Wire | Card, float] = defaultdict(float)
+    for rate, carried in flows:
+        for carrier, num_bytes in carried.items():
+            load[carrier] += rate * num_bytes
     return tuple(
-        LinkLoad(
-            ends=ways.link(wire).ends,
-            interface=ways.link(wire).interface,
-            direction=wire[1],
-            load_bytes_per_s=load[wire],
-            bandwidth_bytes_per_s=ways.bandwidth[wire],
-        )
-        for wire in sorted(load)
-        if load[wire] > 0
+        _link_load(ways, carrier, load[carrier])
+        for carrier in sorted(load, key=str)
+        if load[carrier] > 0
+    )
+
+
+def _link_load(ways: Ways, carrier: Wire | Card, load: float) -> LinkLoad:
+    if isinstance(carrier[0], int):
+        link = ways.link(carrier)
+        ends, interface, direction = link.ends, link.interface, carrier[1]
+    else:
+        host, interface, direction = carrier
+        ends = (host, "network card")
+    return LinkLoad(
+        ends=ends,
+        interface=interface,
+        direction=direction,
+        load_bytes_per_s=load,
+        bandwidth_bytes_per_s=ways.speed(carrier),
     )
 
 
@@ -143,14 +153,9 @@ def _device_pairs(source: Pipeline, target: Pipeline) -> Iterator[tuple[Device, 
                 yield giver.device, taker.device, sum(sizes[layer] for layer in shared)
 
 
-def _resources(
-    ways: Ways, giver: Device, taker: Device, leg: Leg
-) -> Iterator[tuple[_Resource, float]]:
+def _resources(ways: Ways, giver: Device, leg: Leg) -> Iterator[tuple[_Resource, float]]:
     """Yield what a transfer occupies, with the speed there [bytes/s]."""
-    if giver.host == taker.host:
+    if not leg.wires:
         yield ("bus", giver.host), leg.bandwidth_bytes_per_s
-        return
-    yield ("card", giver.host, "out"), ways.card[giver.host, "out"]
-    yield ("card", taker.host, "in"), ways.card[taker.host, "in"]
-    for wire in leg.wires:
-        yield wire, ways.bandwidth[wire]
+    for carrier in ways.carriers(leg):
+        yield carrier, ways.speed(carrier)

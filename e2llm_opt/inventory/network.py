@@ -86,6 +86,8 @@ class Network:
         self._known: dict[tuple[str, str], tuple[Path, ...]] = {}
         self.capacity: dict[Resource, float] = {}
         for index, link in enumerate(inventory.links):
+            for _, _, bandwidth, resource in _directions(index, link):
+                self._raise(resource, bandwidth)
             for arc in _arcs(index, link, inventory):
                 self._sort_in(arc)
         self._trunks = dict(_trunks(self._between, self._switches()))
@@ -124,7 +126,6 @@ class Network:
         )
 
     def _sort_in(self, arc: _Arc) -> None:
-        self._raise(arc.resource, arc.bandwidth_bytes_per_s)
         leaves, enters = arc.source in self._hosts, arc.target in self._hosts
         if leaves:
             self._raise(_card(arc.source, arc.interface, "out"), arc.bandwidth_bytes_per_s)
