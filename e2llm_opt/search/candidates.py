@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.cost.pipeline import Cut
+    from e2llm_opt.cost.pipeline import Cut, Prefill
     from e2llm_opt.partition.partition import Criterion, Demand
 
     Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +124,15 @@ class Candidate:
         return [waiting[class_of[d]].pop(0) for d in like]
 
 
+class _CutFigures(NamedTuple):
+    """A cut in both phases; rounds and micro-batches of 1, 2 … as many slots as it holds."""
+
+    prefill_latency_s: float
+    occupancy_s: float
+    tpot_s: Floats
+    micro_batches: Ints
+
+
 class Candidates:
     """The store: asks the partitioner once for each multiset of device classes and role.
 
@@ -148,6 +158,7 @@ class Candidates:
         for d in devices:
             self.rows.setdefault(costs.classes.class_of[d], []).append(d)
         self._kept: dict[tuple[Group, Role, Variant], Candidate | None] = {}
+        self._figures: dict[Cut, _CutFigures] = {}
         self._decode_cuts: dict[tuple[tuple[int, ...], int, int, str], Cut | None] = {}
 
     def find(self, group: Group, role: Role, variant: Variant) -> Candidate | None:
@@ -232,17 +243,34 @@ class Candidates:
 
     def _most_fast(self, cut: Cut, role: Role) -> int:
         """Return the most slots that *cut* holds within the speed limits; 0 for none."""
+        legal = np.flatnonzero(self._rates(cut, role))
+        return int(legal[-1]) + 1 if len(legal) else 0
+
+    def _rates(self, cut: Cut, role: Role) -> Floats:
+        """Return the rate with 1, 2 … slots, 0 where that breaks memory or a limit [N] [1/s]."""
         workload = self.costs.problem.workload
-        most = most_slots(self.costs, cut)
-        if most < (workload.slots or 1):
-            return 0
-        n = np.arange(1, most + 1)
-        stall = n * (self._pause(cut, role) / self.costs.output_tokens)
-        effective = decode(self.costs, cut, most).tpot_s + stall
-        is_fast = np.isfinite(effective) & (effective <= workload.slowest_tpot_s)
+        figures = self._of(cut)
+        n = np.arange(1, len(figures.tpot_s) + 1)
+        stall = self._pause(figures, role) / self.costs.output_tokens
+        effective = figures.tpot_s + n * stall
+        is_legal = effective <= workload.slowest_tpot_s
         if workload.slots is not None:
-            return workload.slots if is_fast[workload.slots - 1] else 0
-        return int(n[is_fast].max(initial=0))
+            is_legal &= n == workload.slots
+        return np.where(is_legal, n / effective, 0.0) / self.costs.output_tokens
+
+    def _of(self, cut: Cut) -> _CutFigures:
+        """Return what every role needs to know of a cut, computed once."""
+        if cut not in self._figures:
+            most = most_slots(self.costs, cut)
+            found = prefill(self.costs, cut, self.costs.prompt_tokens)
+            rounds = decode(self.costs, cut, most) if most else None
+            self._figures[cut] = _CutFigures(
+                prefill_latency_s=found.latency_s,
+                occupancy_s=found.occupancy_s,
+                tpot_s=np.empty(0) if rounds is None else rounds.tpot_s,
+                micro_batches=np.empty(0, np.int64) if rounds is None else rounds.micro_batches,
+            )
+        return self._figures[cut]
 
     def _latency_alone(self, candidate: Candidate) -> float:
         decoding = self.costs.output_tokens * float(candidate.tpot_s[0])
@@ -274,18 +302,11 @@ class Candidates:
 
     def _best_slots(self, cut: Cut, role: Role) -> tuple[float, int, Cut]:
         """Return the best rate of *cut* [1/s] and its slots; 0 slots where none is legal."""
-        workload = self.costs.problem.workload
-        most = most_slots(self.costs, cut)
-        if most < (workload.slots or 1):
+        rates = self._rates(cut, role)
+        if not rates.any():
             return _NOTHING
-        n = np.arange(1, most + 1)
-        rounds = decode(self.costs, cut, most).tpot_s
-        effective = rounds + n * (self._pause(cut, role) / self.costs.output_tokens)
-        rate = np.where(effective <= workload.slowest_tpot_s, n / effective, 0.0)
-        i = (workload.slots or int(rate.argmax()) + 1) - 1
-        if not rate[i] > 0:
-            return _NOTHING
-        return float(rate[i]) / self.costs.output_tokens, i + 1, cut
+        i = int(rates.argmax())
+        return float(rates[i]), i + 1, cut
 
     def _cuts(self, devices: tuple[int, ...], role: Role, slots: int) -> Iterator[Cut]:
         """Yield the cuts worth trying: both criteria, at the batches of several micro-batches."""
@@ -324,27 +345,27 @@ class Candidates:
         if cut is not None:
             yield cut
 
-    def _pause(self, cut: Cut, role: Role, tokens: float | None = None) -> float:
+    def _pause(self, figures: _CutFigures | Prefill, role: Role) -> float:
+        """Return how long decode stops for a prompt [s]; 0 where nothing is prefilled."""
         if role is not Role.MIXED:
             return 0.0
-        figures = prefill(self.costs, cut, tokens or self.costs.prompt_tokens)
-        is_short = self.costs.problem.runtime.mixed_pause is MixedPause.OCCUPANCY
-        return figures.occupancy_s if is_short else figures.latency_s
+        if self.costs.problem.runtime.mixed_pause is MixedPause.OCCUPANCY:
+            return figures.occupancy_s
+        return figures[0]
 
     def _candidate(self, group: Group, role: Role, cut: Cut, slots: int) -> Candidate:
-        figures = prefill(self.costs, cut, self.costs.prompt_tokens)
-        rounds = decode(self.costs, cut, slots)
+        figures = self._of(cut)
         return Candidate(
             group=group,
             role=role,
             cut=cut,
             slots=slots,
-            prefill_latency_s=figures.latency_s,
+            prefill_latency_s=figures.prefill_latency_s,
             occupancy_s=figures.occupancy_s,
-            pause_s=self._pause(cut, role),
+            pause_s=self._pause(figures, role),
             scv=self._scv(cut, role),
-            tpot_s=rounds.tpot_s,
-            micro_batches=int(rounds.micro_batches[-1]),
+            tpot_s=figures.tpot_s[:slots],
+            micro_batches=int(figures.micro_batches[slots - 1]),
         )
 
     def _scv(self, cut: Cut, role: Role) -> float:
@@ -357,10 +378,8 @@ class Candidates:
         times = np.empty(_NUM_NODES)
         for i, z in enumerate(nodes):
             tokens = prompt.quantile(float(z))
-            if role is Role.MIXED:
-                times[i] = self._pause(cut, role, tokens)
-            else:
-                times[i] = prefill(self.costs, cut, tokens).occupancy_s
+            figures = prefill(self.costs, cut, tokens)
+            times[i] = self._pause(figures, role) or figures.occupancy_s
         mean = float(weights @ times)
         return float(weights @ times**2) / mean**2 - 1.0
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.pipeline import Cut
     from e2llm_opt.partition.partition import Criterion
 
-_STEP_DOWN = 0.75
+_STEP_DOWN = 0.5
 
 
 def most_slots(costs: Costs, cut: Cut) -> int:
