@@ -20,9 +20,14 @@ Ints = NDArray[np.int64]
 
 UNUSED, PREFILL, DECODE, MIXED = 0, 1, 2, 3
 CAPACITY, WAITING, TTFT, TPOT, LATENCY, UNLOADED = 0, 1, 2, 3, 4, 5
-_SPLIT_STEPS = 16
+_SPLIT_STEPS = 12
+_RATIO = 0.6180339887498949  # golden section
 _STARTS = 4
 """Ends and inner points of the golden-section search."""
+_MUCH_FASTER, _SPARE = 4.0, 30
+"""A pool so many times faster than the load needs no more than so many further slots."""
+_NEGLIGIBLE = 1e-18
+"""Probability of a state, relative to all, after which a chain may end."""
 _TOO_LARGE = 1e200
 """Probabilities are scaled down above this, before they overflow."""
 
@@ -57,39 +62,48 @@ class Pool(NamedTuple):
 
 
 class Ladder(NamedTuple):
-    """A pool's slots in the order in which a router fills them."""
+    """A pool's slots in the order in which a router fills them, as far as they matter [n <= c]."""
 
     who: Ints
-    """Replica that takes each slot [c]."""
+    """Replica that takes each slot [n]."""
     step: Floats
-    """What that adds to its rate [c] [1/s]."""
+    """What that adds to its rate [n] [1/s]."""
     rate: Floats
-    """Rate of the whole pool with that many slots busy, mu[n + 1] [c] [1/s]."""
+    """Rate of the whole pool with that many slots busy, mu [n] [1/s]."""
     full: Floats
     """Rate of each replica with all its slots busy [R] [1/s]."""
+    num_slots: int
+    """All slots of the pool, c."""
 
 
 @njit(cache=True, error_model="numpy")
-def _fill(slots: Ints, tpot: Floats, pause: Floats, output: float) -> Ladder:
-    """Fill all slots, the one with the lowest next TPOT first."""
-    num = len(slots)
-    total = slots.sum()
-    ladder = Ladder(np.empty(total, np.int64), np.empty(total), np.empty(total), np.zeros(num))
-    used = np.zeros(num, np.int64)
-    rate = 0.0
-    for n in range(total):
+def _fill(slots: Ints, tpot: Floats, pause: Floats, load: Floats) -> Ladder:
+    """Fill slots, the one with the lowest next TPOT first.
+
+    Ends early where the pool is so much faster than *load* (arrival rate, tokens a request) that
+    further slots are never used: each state then has at most a quarter of the probability before.
+    """
+    num, total = len(slots), slots.sum()
+    full = np.zeros(num)
+    for r in range(num):
+        if slots[r] > 0:
+            full[r] = slots[r] / (slots[r] * pause[r] + load[1] * tpot[r, slots[r] - 1])
+    who, step, rate = np.empty(total, np.int64), np.empty(total), np.empty(total)
+    used, now = np.zeros(num, np.int64), np.zeros(num)
+    busy, spare, n = 0.0, 0, 0
+    while n < total and spare < _SPARE:
         best, lowest = -1, np.inf
         for r in range(num):
             if used[r] < slots[r] and (best < 0 or tpot[r, used[r]] < lowest):
                 best, lowest = r, tpot[r, used[r]]
         used[best] += 1
-        now = used[best] / (used[best] * pause[best] + output * lowest)
-        ladder.who[n] = best
-        ladder.step[n] = now - ladder.full[best]
-        rate += ladder.step[n]
-        ladder.rate[n] = rate
-        ladder.full[best] = now
-    return ladder
+        faster = used[best] / (used[best] * pause[best] + load[1] * lowest)
+        who[n], step[n] = best, faster - now[best]
+        busy += step[n]
+        now[best], rate[n] = faster, busy
+        spare = spare + 1 if busy > _MUCH_FASTER * load[0] else 0
+        n += 1
+    return Ladder(who[:n], step[:n], rate[:n], full, total)
 
 
 @njit(cache=True, error_model="numpy")
@@ -99,24 +113,25 @@ def _chain(ladder: Ladder, arrival: float) -> tuple[float, float, Floats]:
     p[N] = p[N-1] · λ / mu[N]; beyond the c slots the tail is geometric with ρ = λ / mu[c], so
     the mean number waiting is p[c] ρ / (1 - ρ)².
     """
-    total = len(ladder.rate)
-    rho = arrival / ladder.rate[total - 1]
-    mass = np.empty(total)
-    weight, norm, active = 1.0, 1.0, 0.0
-    for n in range(total):
+    most = len(ladder.rate)
+    rho = arrival / ladder.rate[most - 1] if most == ladder.num_slots else 0.0
+    mass = np.empty(most)
+    weight, norm, active, n = 1.0, 1.0, 0.0, 0
+    while n < most and (weight > _NEGLIGIBLE * norm or ladder.rate[n] < arrival):
         weight *= arrival / ladder.rate[n]
-        mass[n] = weight if n < total - 1 else weight / (1.0 - rho)
+        mass[n] = weight if n < most - 1 else weight / (1.0 - rho)
         norm += mass[n]
         active += (n + 1) * mass[n]
         if weight > _TOO_LARGE:
             weight, norm, active = weight / _TOO_LARGE, norm / _TOO_LARGE, active / _TOO_LARGE
             mass[: n + 1] /= _TOO_LARGE
-    waiting = weight / norm * rho / (1.0 - rho) ** 2
+        n += 1
+    waiting = weight / norm * rho / (1.0 - rho) ** 2 if n == most else 0.0
     shares = np.zeros(len(ladder.full))
     tail = 0.0
-    for n in range(total - 1, -1, -1):
-        tail += mass[n]
-        shares[ladder.who[n]] += ladder.step[n] * tail
+    for i in range(n - 1, -1, -1):
+        tail += mass[i]
+        shares[ladder.who[i]] += ladder.step[i] * tail
     return waiting / arrival, active / norm, np.maximum(shares, 0.0) / shares.sum()
 
 
@@ -143,7 +158,7 @@ def _disaggregated(
     spread = (first * p.prefill_scv).sum()
     wait *= (1.0 + spread) / 2.0
     queue, active, second = _chain(slots, arrival)
-    queue = _kimura(queue, arrival / slots.rate[-1], len(slots.rate), scv)
+    queue = _kimura(queue, arrival / slots.full.sum(), slots.num_slots, scv)
     moving, latency, alone = 0.0, 0.0, 0.0
     for r in range(len(first)):
         if first[r] > 0:
@@ -172,7 +187,7 @@ def _mixed(p: Pool, slots: Ladder, arrival: float) -> tuple[Floats, Floats]:
     """Return (wait, TTFT, TPOT, latency, unloaded latency) and the replicas' rates [R]."""
     output, scv = p.load[1], p.load[2]
     wait, active, shares = _chain(slots, arrival)
-    wait = _kimura(wait, arrival / slots.rate[-1], len(slots.rate), scv)
+    wait = _kimura(wait, arrival / slots.full.sum(), slots.num_slots, scv)
     latency, pause, alone = 0.0, 0.0, 0.0
     for r in range(len(shares)):
         if shares[r] > 0:
@@ -195,44 +210,58 @@ def _ladders(p: Pool, roles: Ints) -> tuple[Ladder, Ladder, Ladder]:
     nothing = np.zeros(len(roles))
     one = np.where(roles == PREFILL, 1, 0)
     occupancy = np.where(roles == PREFILL, p.occupancy, 1.0).reshape(-1, 1)
-    servers = _fill(one, occupancy, nothing, 1.0)
-    slots = _fill(np.where(roles == DECODE, p.decode_slots, 0), p.decode_tpot, nothing, p.load[1])
-    both = _fill(np.where(roles == MIXED, p.mixed_slots, 0), p.mixed_tpot, p.mixed_pause, p.load[1])
+    servers = _fill(one, occupancy, nothing, np.array([p.load[0], 1.0]))
+    slots = _fill(np.where(roles == DECODE, p.decode_slots, 0), p.decode_tpot, nothing, p.load)
+    both = _fill(np.where(roles == MIXED, p.mixed_slots, 0), p.mixed_tpot, p.mixed_pause, p.load)
     return servers, slots, both
 
 
 @njit(cache=True, error_model="numpy")
-def _split(p: Pool, ladders: tuple[Ladder, Ladder, Ladder], arrival: float, most: float) -> Floats:
-    """Return the rate that P/D replicas take so that the mean wait is least [1/s], as [1].
+def _split(p: Pool, ladders: tuple[Ladder, Ladder, Ladder], arrival: float, most: float) -> float:
+    """Return the rate that P/D replicas take so that the mean wait is least [1/s].
 
-    Golden-section search: where waits are convex this makes the marginal waits equal.
+    None where one more request waits longer for its KV cache than it would make MIXED replicas
+    wait; else a golden-section search: where waits are convex it makes marginal waits equal.
     """
     servers, slots, both = ladders
-    room = both.full.sum()
-    low, high = max(0.0, arrival - room * (1.0 - 1e-9)), min(arrival, most * (1.0 - 1e-9))
-    best = np.array([low, np.inf])
-    ratio = 0.6180339887498949
-    at = np.array([low, high, high - ratio * (high - low), low + ratio * (high - low)])
-    worth = np.empty(4)
+    room = both.full.sum() * (1.0 - 1e-9)
+    low, high = max(0.0, arrival - room), min(arrival, most * (1.0 - 1e-9))
+    if low == 0.0:
+        less = arrival * (1.0 - 1e-3)
+        more = arrival * _mixed(p, both, arrival)[0][0] - less * _mixed(p, both, less)[0][0]
+        if more <= (arrival - less) * _least_transfer(p, servers, slots):
+            return 0.0
+    best, least = low, np.inf
+    at = np.array([low, high, high - _RATIO * (high - low), low + _RATIO * (high - low)])
+    worth, i = np.empty(4), 0
     for step in range(_STARTS + _SPLIT_STEPS):
-        i = step if step < _STARTS else 2 if worth[2] == -1.0 else 3
-        x = at[i]
-        total = 0.0
+        i = step if step < _STARTS else i
+        x, total = at[i], 0.0
         if x > 0:
             total += x * _disaggregated(p, servers, slots, x)[0][0]
         if arrival - x > 1e-12 * arrival:
             total += (arrival - x) * _mixed(p, both, arrival - x)[0][0]
         worth[i] = total
-        if total < best[1]:
-            best[0], best[1] = x, total
-        if step >= _STARTS - 1:
-            if worth[2] < worth[3]:
-                at[1], at[3], worth[3] = at[3], at[2], worth[2]
-                at[2], worth[2] = at[1] - ratio * (at[1] - at[0]), -1.0
-            else:
-                at[0], at[2], worth[2] = at[2], at[3], worth[3]
-                at[3], worth[3] = at[0] + ratio * (at[1] - at[0]), -2.0
-    return best[:1]
+        if total < least:
+            best, least = x, total
+        if step >= _STARTS - 1 and worth[2] < worth[3]:
+            at[1], at[3], worth[3], i = at[3], at[2], worth[2], 2
+            at[2] = at[1] - _RATIO * (at[1] - at[0])
+        elif step >= _STARTS - 1:
+            at[0], at[2], worth[2], i = at[2], at[3], worth[3], 3
+            at[3] = at[0] + _RATIO * (at[1] - at[0])
+    return best
+
+
+@njit(cache=True, error_model="numpy")
+def _least_transfer(p: Pool, servers: Ladder, slots: Ladder) -> float:
+    """Return the shortest KV transfer between replicas in these roles [s]."""
+    least = np.inf
+    for r in range(len(servers.full)):
+        for q in range(len(slots.full)):
+            if servers.full[r] > 0 and slots.full[q] > 0:
+                least = min(least, p.transfer[r, q])
+    return least
 
 
 @njit(cache=True, error_model="numpy")
@@ -250,7 +279,7 @@ def evaluate(p: Pool, roles: Ints) -> tuple[Floats, Floats]:
     capacity = pairs + both.full.sum()
     values = np.full(6, np.inf)
     values[CAPACITY] = capacity
-    if capacity <= 0 or (pairs <= 0 and len(servers.rate) + len(slots.rate) > 0):
+    if capacity <= 0 or (pairs <= 0 and servers.num_slots + slots.num_slots > 0):
         values[CAPACITY] = 0.0
         return values, np.zeros(len(roles))
     if p.load[0] >= capacity * (1.0 - 1e-9):
@@ -261,7 +290,7 @@ def evaluate(p: Pool, roles: Ints) -> tuple[Floats, Floats]:
     elif pairs <= 0:
         found, rates = _mixed(p, both, arrival)
     else:
-        x = _split(p, (servers, slots, both), arrival, pairs)[0]
+        x = _split(p, (servers, slots, both), arrival, pairs)
         rest = arrival - x
         found, rates = np.zeros(5), np.zeros(len(roles))
         if x > 0:

@@ -84,6 +84,8 @@ class RoleChooser:
         self._roles = roles
         self._wanted = evaluator.costs.problem.constraints.roles
         self._max_assignments = max_assignments
+        self._known: dict[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], Ints] = {}
+        self._options: dict[tuple[Group, Variant], tuple[int, ...]] = {}
 
     def best(self, groups: Sequence[Group], variant: Variant) -> dict[Scope, Choice]:
         """Return the best assignment in which every group has a role, and the best of each scope.
@@ -100,18 +102,33 @@ class RoleChooser:
             return {}
         size = float(np.prod([float(len(option)) for option in options]))
         if len(groups) <= MAX_REPLICAS and size <= self._max_assignments:
-            rows = np.array(list(_assignments(groups, options)), dtype=np.int64)
-            return self._pick(groups, variant, rows.reshape(-1, len(groups)))
+            return self._pick(groups, variant, self._assignments(groups, options))
         return self._by_advantage(groups, variant, options)
 
     def options(self, group: Group, variant: Variant) -> tuple[int, ...]:
         """Return the role codes that a group can play with layers on every device."""
-        codes = []
-        for role in self._roles:
-            found = self._evaluator.candidates.find(group, role, variant)
-            if found is not None and found.num_devices == len(group):
-                codes.append(ROLE_CODES[role])
-        return tuple(codes)
+        key = (group, variant)
+        if key not in self._options:
+            find = self._evaluator.candidates.find
+            found = [(role, find(group, role, variant)) for role in self._roles]
+            self._options[key] = tuple(
+                ROLE_CODES[role]
+                for role, candidate in found
+                if candidate is not None and candidate.num_devices == len(group)
+            )
+        return self._options[key]
+
+    def _assignments(self, groups: Sequence[Group], options: list[tuple[int, ...]]) -> Ints:
+        """Return all role codes [A, R]; equal groups take roles in order, so that none repeats."""
+        twins = tuple(
+            max((j for j in range(i) if groups[j] == group), default=-1)
+            for i, group in enumerate(groups)
+        )
+        key = (twins, tuple(options))
+        if key not in self._known:
+            rows = np.array(list(_assignments(*key)), dtype=np.int64)
+            self._known[key] = rows.reshape(-1, len(groups))
+        return self._known[key]
 
     def part(self, group: Group, variant: Variant) -> Group:
         """Return the classes of *group* that get layers in some role; empty where none can be."""
@@ -178,15 +195,11 @@ class RoleChooser:
 
 
 def _assignments(
-    groups: Sequence[Group], options: list[tuple[int, ...]]
+    twins: tuple[int, ...], options: tuple[tuple[int, ...], ...]
 ) -> Iterator[tuple[int, ...]]:
-    """Yield role codes for all groups; equal groups take roles in order, so that none repeats."""
-    twin = [
-        max((j for j in range(i) if groups[j] == group), default=-1)
-        for i, group in enumerate(groups)
-    ]
+    """Yield role codes for all groups; *twins* names the equal group before each one, or -1."""
     for codes in product(*options):
-        is_first = all(j < 0 or codes[j] <= codes[i] for i, j in enumerate(twin))
+        is_first = all(j < 0 or codes[j] <= codes[i] for i, j in enumerate(twins))
         if is_first and _is_paired(codes):
             yield codes
 
