@@ -69,7 +69,7 @@ def prefill(costs: Costs, cut: Cut, tokens: float) -> Prefill:
     chunk_s = (stage + hop) / chunks
     if runtime.is_pipelined:
         occupancy = float(chunks * chunk_s.max())
-        latency = float(chunk_s.sum() + (chunks - 1) * chunk_s.max())
+        latency = float(chunk_s.sum() + ((chunks - 1) * chunk_s.max() if chunks > 1 else 0.0))
     else:
         occupancy = latency = float(chunks * chunk_s.sum())
     return Prefill(latency, occupancy, stage, hop)

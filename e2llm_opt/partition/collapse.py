@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 MAX_STATES = 4096
 """Most multisets of devices that are enumerated: 12 distinct devices, or 20 in 4 classes."""
+
+
+WayBack = Literal["none", "exists", "counts"]
+"""Of the hop from the last to the first stage: not there, must be possible, is part of a sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +75,7 @@ class Shape:
 
 
 def shapes(
-    costs: Costs, devices: tuple[int, ...], *, counts_return: bool, max_states: int
+    costs: Costs, devices: tuple[int, ...], way_back: WayBack, max_states: int
 ) -> tuple[Shape, ...]:
     """Return the shapes whose best answer is the answer for *devices*.
 
@@ -82,16 +86,14 @@ def shapes(
     ----------
     costs, devices
         The problem's costs, and rows in any order.
-    counts_return
-        The way back matters: in sums only.
+    way_back
+        What the hop from the last to the first stage matters.
     max_states
         Sets with more subsets are ordered heuristically.
     """
-    key = (devices, counts_return, max_states)
+    key = (devices, way_back, max_states)
     if key not in costs.shapes:
-        costs.shapes[key] = tuple(
-            _shapes(costs, devices, counts_return=counts_return, max_states=max_states)
-        )
+        costs.shapes[key] = tuple(_shapes(costs, devices, way_back, max_states))
     found: tuple[Shape, ...] = costs.shapes[key]
     return found
 
@@ -120,7 +122,7 @@ def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, bo
 
 
 def _shapes(
-    costs: Costs, devices: tuple[int, ...], *, counts_return: bool, max_states: int
+    costs: Costs, devices: tuple[int, ...], way_back: WayBack, max_states: int
 ) -> Iterator[Shape]:
     place = {d: i for i, d in enumerate(costs.classes.order)}
     ordered = sorted(devices, key=place.__getitem__)
@@ -129,7 +131,7 @@ def _shapes(
         classes.setdefault(costs.classes.class_of[d], []).append(d)
     groups = [tuple(rows) for rows in classes.values()]
     is_ring = costs.problem.runtime.topology == "ring"
-    if is_ring and (not counts_return or _is_even(costs, ordered)):
+    if is_ring and _is_even(costs, ordered, way_back):
         yield _shape(costs, groups, -1, max_states)
         return
     for rows in groups:
@@ -139,13 +141,17 @@ def _shapes(
         yield _shape(costs, split, anchor, max_states)
 
 
-def _is_even(costs: Costs, devices: list[int]) -> bool:
-    """Whether the way back costs the same from any device to any other, for any bytes."""
+def _is_even(costs: Costs, devices: list[int], way_back: WayBack) -> bool:
+    """Whether the way back matters no more from one device than from another, for any bytes."""
     grid = np.ix_(devices, devices)
     off = ~np.eye(len(devices), dtype=bool)
     latency, speed = costs.tables.latency[grid][off], costs.tables.inverse_bandwidth[grid][off]
     fixed = costs.tables.fixed[grid][off]
-    return len(latency) == 0 or bool(
+    if way_back == "none" or len(latency) == 0:
+        return True
+    if way_back == "exists":
+        return bool(np.isfinite(latency.min(axis=1)).all())
+    return bool(
         (latency == latency[0]).all() and (speed == speed[0]).all() and (fixed == fixed[0]).all()
     )
 

@@ -140,7 +140,7 @@ def _front_cost(p: Inner, g: int, f: int, a: int) -> float:
     position = ONLY if alone else FIRST
     if p.memory[a] > p.room[g, position] or (p.pin[0] >= 0 and p.pin[0] != g):
         return np.inf
-    if alone and p.pin[1] >= 0 and p.pin[1] != g:
+    if p.pin[1] >= 0 and (p.pin[1] != g if alone else p.back[p.pin[1], g] == np.inf):
         return np.inf
     return p.time[g, a] + (p.extra[g, position] + (0.0 if alone else p.hop[g, f]))
 

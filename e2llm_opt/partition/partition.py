@@ -10,7 +10,7 @@ import numpy as np
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.cost.pipeline import bottleneck, decode_stages, prefill
 from e2llm_opt.errors import InputError
-from e2llm_opt.partition.collapse import MAX_STATES, inner_problem, shapes
+from e2llm_opt.partition.collapse import MAX_STATES, WayBack, inner_problem, shapes
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
@@ -205,7 +205,10 @@ def best_cut(
     *max_states* subsets are ordered heuristically.
     """
     best: tuple[float, Cut] | None = None
-    for shape in shapes(costs, devices, counts_return=criterion == "sum", max_states=max_states):
+    way_back: WayBack = "none"
+    if demand.back[1] > 0:
+        way_back = "counts" if criterion == "sum" else "exists"
+    for shape in shapes(costs, devices, way_back, max_states):
         inner, keeps_all = inner_problem(costs, shape, demand)
         value, stages = _solve(inner, criterion, limit, keeps_all=keeps_all)
         if value < np.inf and (best is None or value < best[0]):

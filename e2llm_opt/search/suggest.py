@@ -81,6 +81,11 @@ def _reason(search: Search, shortage: Shortage) -> str:
         )
         if shortage.total_bytes > shortage.usable_bytes:
             return f"not enough memory: {parts}; usable are {shortage.usable_bytes / GIB:.1f} GiB"
+        if shortage.shortfall_bytes == 0:
+            return (
+                f"no connected devices can hold the model ({parts}): every stage needs a link to "
+                "the next one, and the last stage a way back to the first"
+            )
         return (
             f"not enough memory where it is needed: {parts}; {shortage.usable_bytes / GIB:.1f} GiB "
             "are usable in all, but no connected devices hold whole layers that add up"
