@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.plan.infeasible import Infeasible
@@ -20,9 +21,9 @@ def violated(claim: Claim, answer: Answer) -> str:
     """Return what is wrong with *answer*, or an empty text; an unknown kind is a KeyError."""
     got = _ANSWERS[claim["kind"]](answer, claim)
     if isinstance(got, float | int):
-        low = claim.get("eq", claim.get("min", float("-inf")))
-        high = claim.get("eq", claim.get("max", float("inf")))
-        assert "eq" in claim or "min" in claim or "max" in claim, "this claim claims nothing"
+        assert claim.keys() & {"eq", "min", "max"}, "this claim claims nothing"
+        low: float = claim.get("eq", claim.get("min", -math.inf))
+        high: float = claim.get("eq", claim.get("max", math.inf))
         is_right = low <= got <= high
     else:
         is_right = got <= set(claim["values"]) if "values" in claim else not got

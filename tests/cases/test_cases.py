@@ -95,12 +95,13 @@ def device_need_gb(case: Case, layers: int, slots: int, *, is_first: bool, is_la
     model, engine, workload = (case.given[key] for key in ("model", "runtime", "workload"))
     kv = model["kv_bytes_per_token_layer"] * workload["context_tokens"] / GIB
     has_embedding = is_first and not engine.get("embedding_on_host")
-    return (
+    need: float = (
         layers * (model["layer_weight_gb"] + slots * kv)
         + engine["overhead_gb"]
         + (model["head_gb"] if is_last else 0)
         + (model["embedding_gb"] if has_embedding else 0)
     )
+    return need
 
 
 @pytest.mark.parametrize("name", FEASIBLE)
@@ -269,11 +270,8 @@ def test_13_a_single_replica_is_mixed() -> None:
 
 
 def test_13_longer_prompts_do_not_want_fewer_prefill_replicas() -> None:
-    num_prefill = [
-        [
-            replica.role
-            for replica in feasible(f"13-pd-roles-ratio-and-single-replica{end}").replicas
-        ].count("PREFILL")
-        for end in ("", ":d-long-prompts")
-    ]
+    num_prefill = []
+    for variant in ("", ":d-long-prompts"):
+        found = feasible(f"13-pd-roles-ratio-and-single-replica{variant}")
+        num_prefill.append([replica.role for replica in found.replicas].count("PREFILL"))
     assert num_prefill[0] <= num_prefill[1]
