@@ -19,7 +19,7 @@ help:
 	@echo "make test-all  all tests, more random examples (EXAMPLES=$(EXAMPLES))"
 	@echo "make lint      ruff, mypy, import contracts, spelling"
 	@echo "make format    let ruff lay out and fix what it can"
-	@echo "make bench     measure the partitioner and the planner"
+	@echo "make bench     measure everything, write docs/benchmarks.md (some minutes)"
 	@echo "make docs      write the output of commands into README.md and docs/ anew"
 	@echo "make schema    write e2llm_opt/plan/plan.schema.json anew"
 	@echo "make clean     remove .venv and everything built"
@@ -45,12 +45,11 @@ demo: $(STAMP)
 	$(BIN)/e2llm-opt plan examples/e2llm-testbed.yaml
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 -p no:benchmark -m "not slow"
+	$(BIN)/python -m pytest -q -n 2 --benchmark-disable -m "not slow" tests benchmarks
 
 test-all: $(STAMP)
 	HYPOTHESIS_PROFILE=nightly HYPOTHESIS_EXAMPLES=$(EXAMPLES) \
-	    $(BIN)/python -m pytest -q -n 2 -p no:benchmark
-	$(BIN)/python -m pytest -q benchmarks --benchmark-disable -o python_files='test_*.py bench_*.py'
+	    $(BIN)/python -m pytest -q -n 2 --benchmark-disable tests benchmarks
 
 lint: $(STAMP)
 	$(BIN)/ruff check $(CODE)
@@ -64,7 +63,7 @@ format: $(STAMP)
 	$(BIN)/ruff format $(CODE)
 
 bench: $(STAMP)
-	$(BIN)/python -m pytest -q benchmarks --benchmark-only -o python_files='test_*.py bench_*.py'
+	$(BIN)/python -m benchmarks.write_report
 
 docs: $(STAMP)
 	$(BIN)/python docs/record.py

@@ -1,0 +1,125 @@
+"""Run every benchmark and write docs/benchmarks.md: no figure there is typed by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks import ga_quality, processes
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "benchmarks.md"
+SPEED = ROOT / "build" / "speed.json"
+_TARGETS_MS = {
+    "bottleneck, 8 distinct devices": 1.0,
+    "bottleneck, 10 distinct devices": 10.0,
+    "bottleneck, 12 distinct devices": 60.0,
+    "bottleneck, 20 in 4 classes devices": 20.0,
+}
+_PAGE = """\
+# Benchmarks
+
+Written by `make bench`; do not edit. Measured on {date} at commit {commit}, on {machine}.
+Times are medians; on a machine that does other things at the same time they are longer.
+
+## Whole processes
+
+{processes}
+
+The first run compiles the kernels; numba keeps them beside the package, or in `NUMBA_CACHE_DIR`.
+
+## Steps
+
+In a process that has compiled everything. `plain` is the same program in plain Python
+(`benchmarks/plain.py`), run once on the same arrays, with the same answer. A partition finds
+order and cut for one decode step over 32 layers, cost tables included when they are not kept yet.
+
+{speed}
+
+## The genetic algorithm against enumeration
+
+The testbed has seven devices, so that all groupings can be enumerated. The genetic algorithm
+(`--method ga`) starts from {num_seeds} seeds; {num_optimal} of them reach the optimum.
+
+{quality}
+"""
+
+
+def main() -> None:
+    """Measure, write the page, and print it."""
+    text = _PAGE.format(
+        date=datetime.now(UTC).date().isoformat(),
+        commit=_output("git", "describe", "--always", "--dirty") or "unknown",
+        machine=_machine(),
+        speed=_speed_table(),
+        processes=processes.table(processes.measured()),
+        **_quality(),
+    )
+    PAGE.write_text(text, encoding="utf-8")
+    print(text)
+
+
+def _quality() -> dict[str, Any]:
+    runs = ga_quality.measured()
+    return {
+        "quality": ga_quality.table(runs),
+        "num_optimal": ga_quality.num_optimal(runs),
+        "num_seeds": ga_quality.NUM_SEEDS,
+    }
+
+
+def _speed_table() -> str:
+    SPEED.parent.mkdir(exist_ok=True)
+    arguments = ["-q", "benchmarks", "--benchmark-only", f"--benchmark-json={SPEED}"]
+    subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=ROOT, check=True)
+    medians: dict[str, dict[str, float]] = {}
+    for entry in json.loads(SPEED.read_text(encoding="utf-8"))["benchmarks"]:
+        who = "plain" if "plain" in entry["name"] else "ours"
+        medians.setdefault(entry["group"], {})[who] = 1e3 * entry["stats"]["median"]
+    lines = [
+        "| step | ours [ms] | target [ms] | plain [ms] | plain / ours |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    return "\n".join(lines + [_row(group, found) for group, found in medians.items()])
+
+
+def _row(group: str, found: dict[str, float]) -> str:
+    target = f"{_TARGETS_MS[group]:g}" if group in _TARGETS_MS else ""
+    plain, ratio = "", ""
+    if "plain" in found:
+        plain, ratio = f"{found['plain']:.3g}", f"{found['plain'] / found['ours']:.0f}"
+    return f"| {group} | {found['ours']:.3g} | {target} | {plain} | {ratio} |"
+
+
+def _machine() -> str:
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numba", "numpy", "pymoo"))
+    return (
+        f"{_processor()}, {os.cpu_count()} cores, {platform.system()}, "
+        f"Python {platform.python_version()}, {versions}"
+    )
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _output(*command: str) -> str:
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    main()
