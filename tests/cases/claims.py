@@ -22,12 +22,17 @@ def violated(claim: Claim, answer: Answer) -> str:
     got = _ANSWERS[claim["kind"]](answer, claim)
     if isinstance(got, float | int):
         assert claim.keys() & {"eq", "min", "max"}, "this claim claims nothing"
-        low: float = claim.get("eq", claim.get("min", -math.inf))
-        high: float = claim.get("eq", claim.get("max", math.inf))
+        low, high = _bounds(claim)
         is_right = low <= got <= high
     else:
         is_right = got <= set(claim["values"]) if "values" in claim else not got
     return "" if is_right else f"{claim}: got {got}"
+
+
+def _bounds(claim: Claim) -> tuple[float, float]:
+    if "eq" in claim:
+        return claim["eq"], claim["eq"]
+    return claim.get("min", -math.inf), claim.get("max", math.inf)
 
 
 def layers_by_device(plan: Plan) -> dict[str, int]:
