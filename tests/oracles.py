@@ -1,0 +1,294 @@
+"""The design page once more in plain Python, slow and obvious: what fast code is compared with.
+
+Imports nothing of the package but the domain objects. Devices are rows of ``problem.devices``;
+a cut is a tuple of (row, start, stop) in pipeline order; times in seconds, sizes in bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise, permutations
+from typing import TYPE_CHECKING
+
+from e2llm_opt.inventory.device import MemoryKind
+from e2llm_opt.runtime import MixedPause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from e2llm_opt.inventory.inventory import Inventory
+    from e2llm_opt.problem import Problem
+
+Cut = tuple[tuple[int, int, int], ...]
+BUS_LATENCY_S = 20e-6
+TOKEN_ID_BYTES = LOGIT_BYTES = 4
+
+
+# ---------------------------------------------------------------- ways between devices
+
+
+def ways(inventory: Inventory, source: int, target: int) -> list[tuple[float, float]]:
+    """Return (latency, bandwidth) of every way: the bus, private links, or over switches only."""
+    here, there = inventory.devices[source], inventory.devices[target]
+    if here.host != there.host:
+        return list(_walks(inventory, here.host, there.host))
+    found = [(BUS_LATENCY_S, min(here.host_bus_bytes_per_s, there.host_bus_bytes_per_s))]
+    for link in inventory.links:
+        if link.ends == (here.name, there.name):
+            found.append((link.latency_s, link.forward_bytes_per_s))
+        if link.ends == (there.name, here.name):
+            found.append((link.latency_s, link.backward_bytes_per_s))
+    return found
+
+
+def _walks(inventory: Inventory, source: str, target: str) -> Iterator[tuple[float, float]]:
+    hosts = {device.host for device in inventory.devices}
+    arcs = []
+    for link in inventory.links:
+        first, second = (inventory.endpoint(end) for end in link.ends)
+        arcs.append((first, second, link.latency_s, link.forward_bytes_per_s))
+        arcs.append((second, first, link.latency_s, link.backward_bytes_per_s))
+
+    def walk(
+        end: str, seen: set[str], latency: float, speed: float
+    ) -> Iterator[tuple[float, float]]:
+        for start, stop, more, limit in arcs:
+            if start != end or stop in seen:
+                continue
+            if stop == target:
+                yield latency + more, min(speed, limit)
+            elif stop not in hosts:
+                yield from walk(stop, seen | {stop}, latency + more, min(speed, limit))
+
+    yield from walk(source, {source}, 0.0, math.inf)
+
+
+@dataclass
+class World:
+    """One problem with the formulas of DESIGN section 5."""
+
+    problem: Problem
+    _known: dict[tuple[int, int], list[tuple[float, float]]] = field(default_factory=dict)
+
+    # ------------------------------------------------------------ devices and layers
+
+    @property
+    def chunks(self) -> int:
+        return self.num_chunks(self.problem.workload.prompt.mean)
+
+    def num_chunks(self, tokens: float) -> int:
+        return max(1, math.ceil(tokens / self.problem.runtime.prefill_chunk_tokens))
+
+    def bytes_per_s(self, d: int) -> float:
+        device = self.problem.devices[d]
+        return device.decode_efficiency * device.memory_bandwidth_bytes_per_s
+
+    def flop_per_s(self, d: int) -> float:
+        device = self.problem.devices[d]
+        return device.prefill_efficiency * device.fp16_flop_per_s
+
+    def read_bytes(self, layer: int, tokens: float) -> float:
+        """A_i(n)."""
+        model = self.problem.model
+        share = model.layer_routed_fraction[layer]
+        touched = 1.0 - math.pow(1.0 - share, tokens)
+        return model.layer_dense_bytes[layer] + model.layer_routed_bytes[layer] * touched
+
+    def kv(self, layer: int, tokens: float) -> float:
+        """κ_i(c)."""
+        model = self.problem.model
+        return model.layer_kv_bytes_per_token[layer] * min(tokens, model.layer_window_tokens[layer])
+
+    def flops(self, layer: int, context: float) -> float:
+        """F_i(c)."""
+        model = self.problem.model
+        seen = min(context, model.layer_window_tokens[layer])
+        return model.layer_flops_per_token[layer] + model.layer_attention_flops[layer] * seen
+
+    def prefill_layer(self, d: int, layer: int, tokens: float) -> float:
+        chunk = self.problem.runtime.prefill_chunk_tokens
+        left, read = tokens, 0.0
+        while left > 0:
+            read += self.read_bytes(layer, min(chunk, left))
+            left -= chunk
+        work = tokens * self.flops(layer, tokens / 2)
+        slower = max(work / self.flop_per_s(d), read / self.bytes_per_s(d))
+        return slower + self.problem.devices[d].layer_overhead_s
+
+    def decode_layer(self, d: int, layer: int, batch: int) -> float:
+        context = self.problem.workload.prompt.mean + self.problem.workload.output.mean / 2
+        read = self.read_bytes(layer, batch) + batch * self.kv(layer, context)
+        work = batch * self.flops(layer, context)
+        slower = max(read / self.bytes_per_s(d), work / self.flop_per_s(d))
+        return slower + self.problem.devices[d].layer_overhead_s
+
+    def head(self, d: int, batch: int) -> float:
+        model = self.problem.model
+        reading = model.head_bytes / self.bytes_per_s(d)
+        return max(reading, batch * model.head_flops_per_token / self.flop_per_s(d))
+
+    # ------------------------------------------------------------ memory
+
+    def holds_head(self, cut: Cut, j: int) -> bool:
+        return j == (0 if self.problem.runtime.head == "first" else len(cut) - 1)
+
+    def stage_bytes(self, cut: Cut, j: int, slots: int) -> float:
+        """Everything that stage j holds in its device's memory."""
+        runtime, model = self.problem.runtime, self.problem.model
+        d, start, stop = cut[j]
+        held = runtime.overhead_bytes
+        for layer in range(start, stop):
+            held += model.layer_weight_bytes[layer]
+            held += slots * self.kv(layer, self.problem.workload.context_tokens)
+        has_head = self.holds_head(cut, j)
+        has_embedding = has_head if runtime.embedding == "host" else j == 0
+        if has_head:
+            held += model.head_bytes
+            if runtime.logits_buffer:
+                held += runtime.prefill_chunk_tokens * model.vocab_size * LOGIT_BYTES
+        is_discrete = self.problem.devices[d].memory_kind is MemoryKind.DISCRETE
+        is_in_host = runtime.embedding == "host" and is_discrete
+        if has_embedding and not is_in_host and not (has_head and model.is_tied):
+            held += model.embedding_bytes
+        return held
+
+    def fits(self, cut: Cut, slots: int) -> bool:
+        return all(
+            self.stage_bytes(cut, j, slots) <= self.problem.devices[cut[j][0]].usable_bytes
+            for j in range(len(cut))
+        )
+
+    # ------------------------------------------------------------ hops
+
+    def hop(self, source: int, target: int, num_bytes: float, centre: int) -> float:
+        devices, runtime = self.problem.devices, self.problem.runtime
+        is_star = runtime.topology == "star"
+        ends = {devices[source].host, devices[target].host}
+        if is_star and devices[centre].host not in ends:
+            first = self.hop(source, centre, num_bytes, centre)
+            return first + self.hop(centre, target, num_bytes, centre)
+        if (source, target) not in self._known:
+            self._known[source, target] = ways(self.problem.inventory, source, target)
+        times = [delay + num_bytes / speed for delay, speed in self._known[source, target]]
+        is_local = len(ends) == 1
+        fixed = runtime.bus_hop_overhead_s if is_local else runtime.hop_overhead_s
+        return min(times, default=math.inf) + fixed
+
+    def centre(self, cut: Cut) -> int:
+        return cut[0 if self.problem.runtime.head == "first" else -1][0]
+
+    def forward_bytes(self, tokens: float) -> float:
+        return tokens * self.problem.model.hidden_size * self.problem.runtime.activation_bytes
+
+    def back_bytes(self, batch: int) -> float:
+        runtime = self.problem.runtime
+        back = self.forward_bytes(batch) if runtime.head == "first" else batch * TOKEN_ID_BYTES
+        if runtime.sends_logits:
+            back += batch * self.problem.model.vocab_size * LOGIT_BYTES
+        return float(back)
+
+    # ------------------------------------------------------------ stages of a replica
+
+    def prefill_stages(self, cut: Cut, tokens: float) -> list[tuple[float, float]]:
+        """(stage, outgoing hop) of a whole prompt."""
+        chunks = self.num_chunks(tokens)
+        found = []
+        for j, (d, start, stop) in enumerate(cut):
+            stage = sum(self.prefill_layer(d, layer, tokens) for layer in range(start, stop))
+            if self.holds_head(cut, j):
+                stage += self.head(d, 1)
+            hop = 0.0
+            if j < len(cut) - 1:
+                num_bytes = self.forward_bytes(tokens / chunks)
+                hop = chunks * self.hop(d, cut[j + 1][0], num_bytes, self.centre(cut))
+            found.append((stage, hop))
+        return found
+
+    def decode_stages(self, cut: Cut, batch: int) -> list[tuple[float, float]]:
+        """(stage, outgoing hop) of a micro-batch, the last hop back to the first stage."""
+        found = []
+        for j, (d, start, stop) in enumerate(cut):
+            stage = sum(self.decode_layer(d, layer, batch) for layer in range(start, stop))
+            if self.holds_head(cut, j):
+                stage += self.head(d, batch)
+            hop, centre = 0.0, self.centre(cut)
+            if j < len(cut) - 1:
+                hop = self.hop(d, cut[j + 1][0], self.forward_bytes(batch), centre)
+            elif len(cut) > 1:
+                hop = self.hop(d, cut[0][0], self.back_bytes(batch), centre)
+            found.append((stage, hop))
+        return found
+
+    def prefill(self, cut: Cut, tokens: float) -> tuple[float, float]:
+        """(latency, occupancy)."""
+        chunks = self.num_chunks(tokens)
+        times = [(stage + hop) / chunks for stage, hop in self.prefill_stages(cut, tokens)]
+        if self.problem.runtime.is_pipelined:
+            return sum(times) + (chunks - 1) * max(times), chunks * max(times)
+        return chunks * sum(times), chunks * sum(times)
+
+    def rounds(self, cut: Cut, n: int) -> float:
+        """Best round of n requests over all micro-batches."""
+        most = min(len(cut), n) if self.problem.runtime.is_pipelined else 1
+        found = []
+        for m in range(1, most + 1):
+            times = self.decode_stages(cut, -(-n // m))
+            total = sum(stage + hop for stage, hop in times)
+            found.append(max(total, m * slowest(times)))
+        return min(found)
+
+    def pause(self, cut: Cut, tokens: float) -> float:
+        """How long a prompt stops decoding in a MIXED replica."""
+        latency, occupancy = self.prefill(cut, tokens)
+        is_short = self.problem.runtime.mixed_pause is MixedPause.OCCUPANCY
+        return occupancy if is_short else latency
+
+    # ------------------------------------------------------------ the inner problem
+
+    def times(
+        self, cut: Cut, role: str, slots: int, micro_batches: int
+    ) -> list[tuple[float, float]]:
+        """What ``partition`` balances: (stage, hop) of a chunk, a micro-batch, or both."""
+        tokens, output = self.problem.workload.prompt.mean, self.problem.workload.output.mean
+        chunk = [(s / self.chunks, h / self.chunks) for s, h in self.prefill_stages(cut, tokens)]
+        if role == "PREFILL":
+            return chunk
+        step = self.decode_stages(cut, -(-slots // micro_batches))
+        if role == "DECODE":
+            return step
+        weight = output * micro_batches / (slots * self.chunks)
+        return [
+            (s + weight * s2, h + weight * h2) for (s, h), (s2, h2) in zip(chunk, step, strict=True)
+        ]
+
+    def best_value(
+        self, rows: Sequence[int], role: str, slots: int, micro_batches: int, criterion: str
+    ) -> float:
+        """Least slowest stage, or least sum, over all orders, subsets and cuts; inf for none."""
+        best = math.inf
+        for cut in self.cuts(rows):
+            if self.fits(cut, slots):
+                times = self.times(cut, role, slots, micro_batches)
+                total = sum(stage + hop for stage, hop in times)
+                if total < math.inf:  # the way back must exist, even where it costs no stage
+                    best = min(best, total if criterion == "sum" else slowest(times))
+        return best
+
+    def cuts(self, rows: Sequence[int]) -> Iterator[Cut]:
+        """Every legal cut over every ordered subset of *rows*."""
+        num_layers = self.problem.model.num_layers
+        allowed = self.problem.model.allowed_stage_starts
+        starts = range(1, num_layers) if allowed is None else [b for b in allowed if b > 0]
+        for num in range(1, min(len(rows), len(starts) + 1) + 1):
+            for bounds in combinations(starts, num - 1):
+                spans = list(pairwise((0, *bounds, num_layers)))
+                for order in permutations(rows, num):
+                    yield tuple(
+                        (d, start, stop) for d, (start, stop) in zip(order, spans, strict=True)
+                    )
+
+
+def slowest(times: list[tuple[float, float]]) -> float:
+    """Slowest stage with its outgoing hop; the hop back occupies nobody."""
+    return max(stage + (hop if j < len(times) - 1 else 0.0) for j, (stage, hop) in enumerate(times))

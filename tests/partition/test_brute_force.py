@@ -1,0 +1,243 @@
+"""The partitioner against all orders, subsets and cuts, tried one by one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import e2llm_opt
+from e2llm_opt.inventory.device import Device
+from e2llm_opt.inventory.inventory import Inventory
+from e2llm_opt.inventory.link import Link
+from e2llm_opt.model.facts import ModelFacts
+from e2llm_opt.problem import Problem
+from e2llm_opt.runtime import runtime
+from e2llm_opt.workload.workload import Lengths, Workload
+from tests.oracles import World, slowest
+from tests.strategies import problems
+
+if TYPE_CHECKING:
+    from e2llm_opt.partition.partition import Partition
+
+Goal = Literal["bottleneck", "sum"]
+ROLES = ("PREFILL", "DECODE", "MIXED")
+GOALS: tuple[Goal, ...] = ("bottleneck", "sum")
+MB = 1e6
+
+loads = st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n)))
+"""(slots, micro-batches)."""
+
+
+def value_of(cut: Partition | None, criterion: Goal) -> float:
+    if cut is None:
+        return math.inf
+    return cut.latency_s if criterion == "sum" else cut.bottleneck_s
+
+
+def compare(problem: Problem, role: str, load: tuple[int, int], criterion: Goal) -> None:
+    rows = range(len(problem.devices))
+    slots, micro_batches = load
+    found = e2llm_opt.partition(
+        problem, rows, role, slots=slots, micro_batches=micro_batches, criterion=criterion
+    )
+    best = World(problem).best_value(rows, role, slots, micro_batches, criterion)
+    assert value_of(found, criterion) == pytest.approx(best, rel=1e-9)
+
+
+@given(
+    problems(min_devices=2, max_devices=5, is_linked=True, is_tight=True),
+    st.sampled_from(ROLES),
+    loads,
+    st.sampled_from(GOALS),
+)
+def test_the_cut_is_as_good_as_the_best_of_all_orders_and_cuts(
+    problem: Problem, role: str, load: tuple[int, int], criterion: Goal
+) -> None:
+    compare(problem, role, load, criterion)
+
+
+@given(
+    problems(min_devices=3, max_devices=5, is_tight=True, topology="star"),
+    st.sampled_from(ROLES),
+    loads,
+    st.sampled_from(GOALS),
+)
+def test_the_cut_is_the_best_where_every_hop_passes_the_head(
+    problem: Problem, role: str, load: tuple[int, int], criterion: Goal
+) -> None:
+    compare(problem, role, load, criterion)
+
+
+@given(problems(max_devices=5), st.sampled_from(ROLES), loads)
+def test_the_least_sum_is_exact_where_some_devices_have_no_way_to_others(
+    problem: Problem, role: str, load: tuple[int, int]
+) -> None:
+    compare(problem, role, load, "sum")
+
+
+@given(problems(max_devices=5, is_tight=True), loads)
+def test_the_prefill_bottleneck_is_exact_where_some_devices_have_no_way_to_others(
+    problem: Problem, load: tuple[int, int]
+) -> None:
+    compare(problem, "PREFILL", load, "bottleneck")
+
+
+@given(problems(max_devices=5, is_tight=True), st.sampled_from(("DECODE", "MIXED")), loads)
+def test_a_decode_bottleneck_is_only_taken_from_cuts_with_a_way_back(
+    problem: Problem, role: str, load: tuple[int, int]
+) -> None:
+    compare(problem, role, load, "bottleneck")
+
+
+@given(
+    problems(max_devices=6, is_linked=True),
+    st.sampled_from(ROLES),
+    loads,
+    st.sampled_from(GOALS),
+)
+def test_stages_are_contiguous_fit_and_reproduce_the_figures(
+    problem: Problem, role: str, load: tuple[int, int], criterion: Goal
+) -> None:
+    slots, micro_batches = load
+    cut = e2llm_opt.partition(
+        problem,
+        range(len(problem.devices)),
+        role,
+        slots=slots,
+        micro_batches=micro_batches,
+        criterion=criterion,
+    )
+    if cut is None:
+        return
+    world = World(problem)
+    reached = 0
+    for _, start, stop in cut.stages:
+        assert start == reached < stop
+        reached = stop
+    assert reached == problem.model.num_layers
+    assert len({d for d, _, _ in cut.stages}) == len(cut.stages)
+    allowed = problem.model.allowed_stage_starts
+    assert allowed is None or {start for _, start, _ in cut.stages} <= set(allowed)
+    assert world.fits(cut.stages, slots)
+    times = world.times(cut.stages, role, slots, micro_batches)
+    assert cut.bottleneck_s == pytest.approx(slowest(times), rel=1e-9)
+    assert cut.latency_s == pytest.approx(sum(map(sum, times)), rel=1e-9)
+
+
+# ---------------------------------------------------------------- worlds made to be hard
+
+
+def unlike(num_layers: int, weights: tuple[float, ...], speeds: dict[str, float]) -> Problem:
+    """Return devices that all pairs of links tell apart, with layers of these MB."""
+    names = sorted({name for pair in speeds for name in pair.split("-")})
+    return Problem(
+        inventory=Inventory(
+            devices=tuple(
+                Device(
+                    name=name,
+                    memory_bytes=(500 + 170 * i) * MB,
+                    memory_bandwidth_bytes_per_s=(20 + 13 * i) * 1e9,
+                    fp16_flop_per_s=1e13,
+                    layer_overhead_s=0.0,
+                )
+                for i, name in enumerate(names)
+            ),
+            links=tuple(
+                Link(
+                    ends=(pair.split("-")[0], pair.split("-")[1]),
+                    forward_bytes_per_s=speed * MB,
+                    backward_bytes_per_s=speed * MB / 3,
+                    latency_s=1e-4,
+                )
+                for pair, speed in speeds.items()
+            ),
+        ),
+        facts=ModelFacts(
+            name="unlike",
+            num_hidden_layers=num_layers,
+            hidden_size=16384,
+            vocab_size=1000,
+            layer_weight_bytes=tuple(value * MB for value in weights),
+            kv_bytes_per_token=tuple(1000.0 * (1 + i % 3) for i in range(num_layers)),
+            layer_flops_per_token=1e8,
+            embedding_bytes=30 * MB,
+            head_bytes=60 * MB,
+        ),
+        runtime=runtime("generic", overhead_bytes=20 * MB, hop_overhead_s=0.0, max_slots=8),
+        workload=Workload(prompt=Lengths(mean=512.0), output=Lengths(mean=100.0)),
+    )
+
+
+FOUR = unlike(
+    7,
+    (150.0, 10.0, 240.0, 60.0, 10.0, 300.0, 120.0),
+    {"a-b": 80, "a-c": 3, "a-d": 40, "b-c": 9, "b-d": 200, "c-d": 25},
+)
+
+
+@pytest.mark.parametrize("criterion", GOALS)
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("head", ["first", "last"])
+@pytest.mark.parametrize("topology", ["ring", "star"])
+def test_unlike_layers_over_unlike_hops_are_cut_exactly(
+    topology: Literal["ring", "star"], head: Literal["first", "last"], role: str, criterion: Goal
+) -> None:
+    """The farthest prefix alone is not exact here: a light layer may serve as a relay."""
+    problem = replace(FOUR, runtime=replace(FOUR.runtime, topology=topology, head=head))
+    for slots, micro_batches in ((1, 1), (4, 2), (8, 4)):
+        compare(problem, role, (slots, micro_batches), criterion)
+
+
+@given(
+    weights=st.lists(st.sampled_from((40.0, 250.0, 10.0, 400.0)), min_size=2, max_size=8),
+    speeds=st.lists(st.sampled_from((20, 2, 100, 600)), min_size=10, max_size=10),
+    role=st.sampled_from(ROLES),
+    criterion=st.sampled_from(GOALS),
+    starts=st.none() | st.sets(st.integers(0, 7)),
+)
+def test_five_distinct_devices_with_unlike_layers_and_hops_are_cut_exactly(
+    weights: list[float], speeds: list[int], role: str, criterion: Goal, starts: set[int] | None
+) -> None:
+    pairs = ("a-b", "a-c", "a-d", "a-e", "b-c", "b-d", "b-e", "c-d", "c-e", "d-e")
+    problem = unlike(len(weights), tuple(weights), dict(zip(pairs, speeds, strict=True)))
+    if starts is not None:
+        allowed = tuple(start for start in starts if start < len(weights))
+        facts = replace(problem.facts, allowed_stage_starts=allowed)
+        problem = replace(problem, facts=facts)
+    compare(problem, role, (2, 2), criterion)
+
+
+def test_a_relay_needs_a_layer_of_its_own() -> None:
+    """Even with alike layers: leaving the last stage as much as it can take leaves none between."""
+    fast = Device(
+        name="fast",
+        memory_bytes=500 * MB,
+        memory_bandwidth_bytes_per_s=1e11,
+        fp16_flop_per_s=1e13,
+        prefill_efficiency=1.0,
+        decode_efficiency=1.0,
+        layer_overhead_s=0.0,
+        host="h",
+        host_bus_bytes_per_s=2.5e7,
+    )
+    slow = replace(fast, name="x", memory_bytes=1e9, fp16_flop_per_s=1e12, host_bus_bytes_per_s=1e9)
+    problem = Problem(
+        inventory=Inventory(devices=(fast, slow, replace(slow, name="y"))),
+        facts=replace(
+            FOUR.facts,
+            num_hidden_layers=3,
+            hidden_size=1000,
+            layer_weight_bytes=100 * MB,
+            kv_bytes_per_token=1000.0,
+            embedding_bytes=0.0,
+            head_bytes=850 * MB,
+        ),
+        runtime=runtime("generic", overhead_bytes=0.0, hop_overhead_s=0.0, head="first"),
+        workload=Workload(prompt=Lengths(mean=100.0), output=Lengths(mean=100.0)),
+    )
+    compare(problem, "PREFILL", (1, 1), "bottleneck")
