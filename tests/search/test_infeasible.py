@@ -170,7 +170,8 @@ def changed(asked: Problem, change: str) -> Problem:
     workload, constraints = asked.workload, asked.constraints
     match key:
         case "context_tokens" | "slots":
-            return replace(asked, workload=replace(workload, **{key: int(value)}))
+            number: dict[str, Any] = {key: int(value)}
+            return replace(asked, workload=replace(workload, **number))
         case "min_tokens_per_s":
             slower = replace(workload, min_tokens_per_s=float(value), slo_tpot_s=None)
             return replace(asked, workload=slower)
