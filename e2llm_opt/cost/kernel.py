@@ -132,7 +132,13 @@ def _chain(ladder: Ladder, arrival: float) -> tuple[float, float, Floats]:
     for i in range(n - 1, -1, -1):
         tail += mass[i]
         shares[ladder.who[i]] += ladder.step[i] * tail
-    return waiting / arrival, active / norm, np.maximum(shares, 0.0) / shares.sum()
+    total = 0.0
+    for r in range(len(shares)):
+        shares[r] = max(shares[r], 0.0)
+        total += shares[r]
+    for r in range(len(shares)):
+        shares[r] /= total
+    return waiting / arrival, active / norm, shares
 
 
 @njit(cache=True, error_model="numpy")
@@ -155,31 +161,27 @@ def _disaggregated(
     """Return (wait, TTFT, TPOT, latency, unloaded latency) and the replicas' rates [R]."""
     output, scv = p.load[1], p.load[2]
     wait, _, first = _chain(servers, arrival)
-    spread = (first * p.prefill_scv).sum()
-    wait *= (1.0 + spread) / 2.0
     queue, active, second = _chain(slots, arrival)
     queue = _kimura(queue, arrival / slots.full.sum(), slots.num_slots, scv)
-    moving, latency, alone = 0.0, 0.0, 0.0
+    moving, latency, alone, spread = 0.0, 0.0, 0.0, 0.0
     for r in range(len(first)):
         if first[r] > 0:
+            spread += first[r] * p.prefill_scv[r]
             latency += first[r] * p.prefill_latency[r]
         if second[r] > 0:
             alone += second[r] * output * p.decode_tpot[r, 0]
         for q in range(len(first)):
             if first[r] * second[q] > 0:
                 moving += first[r] * second[q] * p.transfer[r, q]
+    wait *= (1.0 + spread) / 2.0
     in_slot = active / arrival
     waiting = wait + moving + queue
-    values = np.array(
-        [
-            waiting,
-            wait + latency,
-            in_slot / output,
-            waiting + latency + in_slot,
-            latency + moving + alone,
-        ]
-    )
-    return values, arrival * (first + second)
+    values = np.empty(6)
+    values[WAITING], values[TTFT], values[TPOT] = waiting, wait + latency, in_slot / output
+    values[LATENCY], values[UNLOADED] = waiting + latency + in_slot, latency + moving + alone
+    for r in range(len(first)):
+        first[r] = arrival * (first[r] + second[r])
+    return values, first
 
 
 @njit(cache=True, error_model="numpy")
@@ -198,22 +200,33 @@ def _mixed(p: Pool, slots: Ladder, arrival: float) -> tuple[Floats, Floats]:
             pause += shares[r] * p.mixed_pause[r]
             alone += shares[r] * output * p.mixed_tpot[r, 0]
     decoding = active / arrival - pause
-    values = np.array(
-        [wait, wait + latency, decoding / output, wait + latency + decoding, latency + alone]
-    )
-    return values, arrival * shares
+    values = np.empty(6)
+    values[WAITING], values[TTFT], values[TPOT] = wait, wait + latency, decoding / output
+    values[LATENCY], values[UNLOADED] = wait + latency + decoding, latency + alone
+    for r in range(len(shares)):
+        shares[r] *= arrival
+    return values, shares
 
 
 @njit(cache=True, error_model="numpy")
 def _ladders(p: Pool, roles: Ints) -> tuple[Ladder, Ladder, Ladder]:
     """Return the ladders of the PREFILL, the DECODE and the MIXED pool."""
-    nothing = np.zeros(len(roles))
-    one = np.where(roles == PREFILL, 1, 0)
-    occupancy = np.where(roles == PREFILL, p.occupancy, 1.0).reshape(-1, 1)
-    servers = _fill(one, occupancy, nothing, np.array([p.load[0], 1.0]))
-    slots = _fill(np.where(roles == DECODE, p.decode_slots, 0), p.decode_tpot, nothing, p.load)
-    both = _fill(np.where(roles == MIXED, p.mixed_slots, 0), p.mixed_tpot, p.mixed_pause, p.load)
-    return servers, slots, both
+    num = len(roles)
+    nothing, one, occupancy = np.zeros(num), p.load.copy(), np.ones((num, 1))
+    one[1] = 1.0
+    first, second, both = np.zeros(num, np.int64), np.zeros(num, np.int64), np.zeros(num, np.int64)
+    for r in range(num):
+        if roles[r] == PREFILL:
+            first[r], occupancy[r, 0] = 1, p.occupancy[r]
+        elif roles[r] == DECODE:
+            second[r] = p.decode_slots[r]
+        elif roles[r] == MIXED:
+            both[r] = p.mixed_slots[r]
+    return (
+        _fill(first, occupancy, nothing, one),
+        _fill(second, p.decode_tpot, nothing, p.load),
+        _fill(both, p.mixed_tpot, p.mixed_pause, p.load),
+    )
 
 
 @njit(cache=True, error_model="numpy")
@@ -228,19 +241,23 @@ def _split(p: Pool, ladders: tuple[Ladder, Ladder, Ladder], arrival: float, most
     low, high = max(0.0, arrival - room), min(arrival, most * (1.0 - 1e-9))
     if low == 0.0:
         less = arrival * (1.0 - 1e-3)
-        more = arrival * _mixed(p, both, arrival)[0][0] - less * _mixed(p, both, less)[0][0]
+        more = (
+            arrival * _mixed(p, both, arrival)[0][WAITING]
+            - less * _mixed(p, both, less)[0][WAITING]
+        )
         if more <= (arrival - less) * _least_transfer(p, servers, slots):
             return 0.0
     best, least = low, np.inf
-    at = np.array([low, high, high - _RATIO * (high - low), low + _RATIO * (high - low)])
-    worth, i = np.empty(4), 0
+    at, worth, i = np.empty(_STARTS), np.empty(_STARTS), 0
+    at[0], at[1] = low, high
+    at[2], at[3] = high - _RATIO * (high - low), low + _RATIO * (high - low)
     for step in range(_STARTS + _SPLIT_STEPS):
         i = step if step < _STARTS else i
         x, total = at[i], 0.0
         if x > 0:
-            total += x * _disaggregated(p, servers, slots, x)[0][0]
+            total += x * _disaggregated(p, servers, slots, x)[0][WAITING]
         if arrival - x > 1e-12 * arrival:
-            total += (arrival - x) * _mixed(p, both, arrival - x)[0][0]
+            total += (arrival - x) * _mixed(p, both, arrival - x)[0][WAITING]
         worth[i] = total
         if total < least:
             best, least = x, total
@@ -292,15 +309,22 @@ def evaluate(p: Pool, roles: Ints) -> tuple[Floats, Floats]:
     else:
         x = _split(p, (servers, slots, both), arrival, pairs)
         rest = arrival - x
-        found, rates = np.zeros(5), np.zeros(len(roles))
+        found, rates = np.zeros(6), np.zeros(len(roles))
         if x > 0:
-            part, taken = _disaggregated(p, servers, slots, x)
-            found, rates = found + part * (x / arrival), rates + taken
+            _add(found, rates, _disaggregated(p, servers, slots, x), x / arrival)
         if rest > 1e-12 * arrival:
-            part, taken = _mixed(p, both, rest)
-            found, rates = found + part * (rest / arrival), rates + taken
-    values[1:] = found
-    return values, rates
+            _add(found, rates, _mixed(p, both, rest), rest / arrival)
+    found[CAPACITY] = capacity
+    return found, rates
+
+
+@njit(cache=True, error_model="numpy")
+def _add(values: Floats, rates: Floats, part: tuple[Floats, Floats], weight: float) -> None:
+    """Add a part of the traffic to the means and to the rates."""
+    for i in range(len(values)):
+        values[i] += weight * part[0][i]
+    for r in range(len(rates)):
+        rates[r] += part[1][r]
 
 
 @njit(cache=True, error_model="numpy")
@@ -310,11 +334,11 @@ def _saturated(
     """Everything busy: TPOT with all slots full, traffic in proportion to the service rates."""
     servers, slots, both = ladders
     rates = both.full.copy()
-    if pairs > 0:
-        rates += servers.full * (pairs / servers.full.sum()) + slots.full * (
-            pairs / slots.full.sum()
-        )
     tpot, alone = 0.0, 0.0
+    if pairs > 0:
+        for r in range(len(rates)):
+            rates[r] += servers.full[r] * (pairs / servers.full.sum())
+            rates[r] += slots.full[r] * (pairs / slots.full.sum())
     output = p.load[1]
     for r in range(len(rates)):
         if both.full[r] > 0:
@@ -337,5 +361,7 @@ def screen(p: Pool, roles: Ints) -> Floats:
     """Return the figures of :func:`evaluate` for each row of *roles* [A, 6]."""
     values = np.empty((len(roles), 6))
     for a in range(len(roles)):
-        values[a] = evaluate(p, roles[a])[0]
+        found = evaluate(p, roles[a])[0]
+        for i in range(len(found)):
+            values[a, i] = found[i]
     return values

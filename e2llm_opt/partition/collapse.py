@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from e2llm_opt.partition.kernel import Inner
+from e2llm_opt.partition.kernel import ALL, INTERVAL, LEAST, Inner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,11 +98,8 @@ def shapes(
     return found
 
 
-def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, bool]:
-    """Return the kernel's arrays, and whether it must keep all starts to be exact.
-
-    It must where layers and hops are both unlike.
-    """
+def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, int]:
+    """Return the kernel's arrays, and which starts it must keep to be exact."""
     hop = shape.hops(costs, demand.hops)
     between = hop[shape.has_hop]
     is_even = len(between) == 0 or between.min() == between.max()
@@ -118,7 +115,9 @@ def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, bo
         pin=shape.pin,
         is_ordered=shape.is_ordered,
     )
-    return inner, not is_even and not costs.has_alike_layers
+    if costs.has_alike_layers:
+        return inner, INTERVAL
+    return inner, LEAST if is_even else ALL
 
 
 def _shapes(

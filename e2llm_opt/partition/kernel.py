@@ -7,11 +7,11 @@ State ``s`` counts the devices used of each class in mixed radix: ``s = sum(used
 
 and may hold ``memory[a] - memory[b] <= room[g, position]`` bytes. Two programs:
 
-* ``cover``: which starts can (s, f) reach when no stage costs more than a threshold? The least
-  one suffices, except where layers and hops are both unlike: a light layer can be a relay there;
+* ``cover``: which starts can (s, f) reach when no stage costs more than a threshold? The least one
+  suffices where all hops are equal; elsewhere a device with few layers can be a quick relay;
 * ``least_sum``: least total cost of [a, L) for each start a.
 
-Index contract: K classes, L layers; float64; positions MIDDLE, FIRST, LAST, ONLY = 0 … 3.
+K classes, L layers; float64; positions MIDDLE, FIRST, LAST, ONLY = 0 … 3.
 """
 
 from typing import NamedTuple
@@ -24,6 +24,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MIDDLE, FIRST, LAST, ONLY = 0, 1, 2, 3
+LEAST, INTERVAL, ALL = 0, 1, 2
 _NO_LIMIT = 1e300  # above any real cost, below an impossible one (inf) [s]
 
 
@@ -79,7 +80,7 @@ def _state_behind(p: Inner, stride: Ints, s: int, f: int, behind: int) -> int:
 
 @njit(cache=True, error_model="numpy")
 def _next_states(p: Inner, stride: Ints, s: int, target: Ints) -> None:
-    """Fill in the state reached from s by using one more device of each class; 0 where none."""
+    """Fill in the states reached from s by one more device of each class; 0 where none."""
     for g in range(len(p.available)):
         if p.is_ordered:
             target[g] = g + 1 if g + 1 > s else 0
@@ -146,11 +147,12 @@ def _front_cost(p: Inner, g: int, f: int, a: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def cover(p: Inner, limit: float, keeps_all: bool) -> tuple[bool, float, Ints]:
+def cover(p: Inner, limit: float, keeps: int) -> tuple[bool, float, Ints]:
     """Cover all layers with no stage that costs more than *limit* [s].
 
-    With *keeps_all*, every start that (s, f) can reach is kept, not only the least one: exact for
-    any layers and hops.
+    *keeps* says which starts of each (s, f) are kept: LEAST (exact where all hops are equal),
+    INTERVAL (exact where all layers are alike: from the least start to one layer a device), ALL
+    (always exact).
 
     Returns
     -------
@@ -160,13 +162,13 @@ def cover(p: Inner, limit: float, keeps_all: bool) -> tuple[bool, float, Ints]:
 
     Notes
     -----
-    From start a of (s, f), class g reaches all starts from ``least[g, f, a]`` to a - 1, and that
-    least one grows with a. O(states · K²) steps, times L when *keeps_all*.
+    From start a of (s, f), g reaches ``least[g, f, a]`` … a - 1; O(states · K²), times L for ALL.
     """
     num, top = len(p.available), len(p.memory) - 1
     stride = _strides(p)
     least, beyond = _least_starts(p, limit)
     lowest = np.full((stride[num], num), top + 1, np.int64)
+    highest = np.zeros((stride[num], num), np.int64)
     kept = np.zeros((stride[num], num, top + 1), np.bool_)
     then = np.zeros(num, np.int64)
     blocked = np.inf
@@ -178,28 +180,31 @@ def cover(p: Inner, limit: float, keeps_all: bool) -> tuple[bool, float, Ints]:
         if p.pin[1] < 0 or p.pin[1] == g:
             blocked = min(blocked, beyond[g, num, top])
             first, s = least[g, num, top], _start_state(p, stride, g)
-            lowest[s, g] = first
+            lowest[s, g], highest[s, g] = first, top - 1
             kept[s, g, first:top] = p.starts[first:top]
     for s in range(1, stride[num]):
         _next_states(p, stride, s, then)
         for f in range(num):
             for g in range(num if lowest[s, f] < top else 0):
-                end = top if then[g] > 0 else 0
-                for a in range(lowest[s, f], end):
+                t = then[g]
+                for a in range(lowest[s, f], top if t > 0 else 0):
                     if not kept[s, f, a]:
                         continue
                     cost = _front_cost(p, g, f, a)
                     if cost <= limit:
                         return True, 0.0, _trace(p, kept, least, np.array([s, f, g, a]))
-                    blocked = min(blocked, cost, beyond[g, f, a])
-                    b = least[g, f, a]
-                    if b < top:
-                        kept[then[g], g, b] = True
-                        lowest[then[g], g] = min(b, lowest[then[g], g])
-                    if not keeps_all:
+                    # A middle stage leaves one layer to the stage in front of it.
+                    c = max(a, 2) if keeps == INTERVAL and kept[s, f, min(2, top)] else a
+                    blocked = min(blocked, cost, beyond[g, f, c])
+                    b, end = least[g, f, c], highest[s, f] if keeps == INTERVAL else c
+                    if b < top and (keeps == ALL or b < lowest[t, g] or end > highest[t, g] + 1):
+                        kept[t, g, b] = True
+                        for d in range(b + 1, end if keeps != LEAST else 0):
+                            kept[t, g, d] |= p.starts[d]
+                        lowest[t, g] = min(b, lowest[t, g])
+                        highest[t, g] = max(end - 1, highest[t, g])
+                    if keeps != ALL:
                         break
-                    for c in range(b + 1, a):
-                        kept[then[g], g, c] |= p.starts[c]
     return False, blocked, np.empty((0, 3), np.int64)
 
 
@@ -228,7 +233,7 @@ def _trace(p: Inner, kept: NDArray[np.bool_], least: Ints, end: Ints) -> Ints:
 
 
 @njit(cache=True, error_model="numpy")
-def least_bottleneck(p: Inner, keeps_all: bool, above: float) -> tuple[float, Ints]:
+def least_bottleneck(p: Inner, keeps: int, above: float) -> tuple[float, Ints]:
     """Least possible cost of the costliest stage [s] (inf when no cut fits), and a cut that has it.
 
     Notes
@@ -240,7 +245,7 @@ def least_bottleneck(p: Inner, keeps_all: bool, above: float) -> tuple[float, In
     best, low, limit = np.inf, above, _NO_LIMIT
     stages = np.empty((0, 3), np.int64)
     while low < best:
-        is_covered, blocked, found = cover(p, limit, keeps_all)
+        is_covered, blocked, found = cover(p, limit, keeps)
         if is_covered:
             stages = found
             best = costliest(p, found)

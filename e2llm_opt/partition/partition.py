@@ -209,8 +209,8 @@ def best_cut(
     if demand.back[1] > 0:
         way_back = "counts" if criterion == "sum" else "exists"
     for shape in shapes(costs, devices, way_back, max_states):
-        inner, keeps_all = inner_problem(costs, shape, demand)
-        value, stages = _solve(inner, criterion, limit, keeps_all=keeps_all)
+        inner, keeps = inner_problem(costs, shape, demand)
+        value, stages = _solve(inner, criterion, limit, keeps=keeps)
         if value < np.inf and (best is None or value < best[0]):
             best = value, _expand(shape, stages)
             if criterion == "any":
@@ -219,16 +219,16 @@ def best_cut(
 
 
 def _solve(
-    inner: Inner, criterion: Criterion, limit: float, *, keeps_all: bool
+    inner: Inner, criterion: Criterion, limit: float, *, keeps: int
 ) -> tuple[float, NDArray[np.int64]]:
     from e2llm_opt.partition import kernel  # noqa: PLC0415 - numba costs 0.3 s
 
     if criterion == "sum":
         return kernel.least_sum(inner, limit)
     if criterion == "any":
-        is_covered, _, stages = kernel.cover(inner, _ANY_LIMIT, keeps_all)
+        is_covered, _, stages = kernel.cover(inner, _ANY_LIMIT, keeps)
         return (0.0 if is_covered else np.inf), stages
-    return kernel.least_bottleneck(inner, keeps_all, 0.0)
+    return kernel.least_bottleneck(inner, keeps, 0.0)
 
 
 def _expand(shape: Shape, stages: NDArray[np.int64]) -> Cut:

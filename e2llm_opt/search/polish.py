@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from e2llm_opt.search.evaluate import Evaluator, Outcome
 
 _MAX_ROUNDS = 20
-_NO_TRAFFIC = 1e-6
-"""Share of the requests below which a replica counts as idle."""
+_NO_TRAFFIC = (1e-12, 1e-6)
+"""Shares of the requests below which a replica counts as idle."""
 
 
 def polish(evaluator: Evaluator, outcome: Outcome, scope: Scope) -> Outcome:
@@ -51,14 +51,21 @@ def _changes(
             changed = (*replicas[:i], other, *replicas[i + 1 :])
             if is_whole(changed):
                 yield changed
+    if not keeps_all:
+        yield from _without_idle(outcome)
+
+
+def _without_idle(outcome: Outcome) -> Iterator[tuple[Candidate, ...]]:
+    """Yield the replicas without those that get no traffic, and without those that get little."""
     carried = sum(outcome.traffic.rates_per_s)
-    busy = tuple(
-        replica
-        for replica, rate in zip(replicas, outcome.traffic.rates_per_s, strict=True)
-        if rate > _NO_TRAFFIC * carried
-    )
-    if not keeps_all and 0 < len(busy) < len(replicas) and is_whole(busy):
-        yield busy
+    for share in _NO_TRAFFIC:
+        busy = tuple(
+            replica
+            for replica, rate in zip(outcome.replicas, outcome.traffic.rates_per_s, strict=True)
+            if rate > share * carried
+        )
+        if 0 < len(busy) < len(outcome.replicas) and is_whole(busy):
+            yield busy
 
 
 def is_whole(replicas: tuple[Candidate, ...]) -> bool:

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from e2llm_opt.baselines import BASELINES
+from e2llm_opt.cost import kernel
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.archive import Archive
 from e2llm_opt.search.candidates import QUICK, Candidates, Variant
@@ -172,10 +173,15 @@ class Search:
     def _take_finalists(self, archive: Archive) -> None:
         for scope, num in ((Scope.ANY, 8), (Scope.MIXED, 1), (Scope.DISAGGREGATED, 1)):
             for choice in archive.choices(scope)[:num]:
-                groups = [self._useful(g, choice.variant, self._chooser) for g in choice.groups]
-                packing = tuple(sorted(group for group in groups if group))
-                if self._is_wanted(packing):
-                    self.archive.offer(self._chooser.best(packing, choice.variant))
+                useful = [self._useful(g, choice.variant, self._chooser) for g in choice.groups]
+                packing = tuple(sorted(group for group in useful if group))
+                mixed = tuple(g for g in packing if self._can_mix(g, choice.variant))
+                for groups in dict.fromkeys((packing, mixed)):
+                    if self._is_wanted(groups):
+                        self.archive.offer(self._chooser.best(groups, choice.variant))
+
+    def _can_mix(self, group: Group, variant: Variant) -> bool:
+        return kernel.MIXED in self._chooser.options(group, variant)
 
     def _judge(
         self, packing: tuple[Group, ...], variant: Variant, quick: RoleChooser, archive: Archive
