@@ -6,9 +6,14 @@ import os
 import stat
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from e2llm_opt.errors import Fault, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 STANDARD_OUTPUT = "-"
 """The name that means standard output."""
@@ -30,18 +35,12 @@ def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
     if name == STANDARD_OUTPUT:
         sys.stdout.write(text)
         return
-    try:
+    with _blamed(name):
         mode = _mode(name)
         if mode is None or stat.S_ISREG(mode):
             _replace(Path(os.path.realpath(name)), text, mode)
         else:
             Path(name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise InputError([Fault(file=name, wrong=f"cannot be written: {reason}")]) from None
-    except ValueError:
-        fault = Fault(file=repr(name), wrong="cannot be written: this is no file name")
-        raise InputError([fault]) from None
 
 
 def refuse_unwritable(path: str | os.PathLike[str]) -> None:
@@ -53,18 +52,33 @@ def refuse_unwritable(path: str | os.PathLike[str]) -> None:
         When *path* is a folder, or its folder is missing or not writable.
     """
     name = os.fspath(path)
-    if name == STANDARD_OUTPUT or "\0" in name or (Path(name).exists() and not Path(name).is_dir()):
+    if name == STANDARD_OUTPUT:
         return
-    wrong = ""
+    with _blamed(name):
+        mode = _mode(name)
     folder = Path(os.path.realpath(name)).parent
-    if Path(name).is_dir():
+    wrong = ""
+    if mode is not None and stat.S_ISDIR(mode):
         wrong = "is a directory"
-    elif not folder.is_dir():
+    elif mode is None and not folder.is_dir():
         wrong = "no such file or directory"
-    elif not os.access(folder, os.W_OK):
+    elif (mode is None or stat.S_ISREG(mode)) and not os.access(folder, os.W_OK):
         wrong = "permission denied"
     if wrong:
         raise InputError([Fault(file=name, wrong=f"cannot be written: {wrong}")])
+
+
+@contextmanager
+def _blamed(name: str) -> Iterator[None]:
+    """Turn what the system refuses into a fault of the user's path."""
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InputError([Fault(file=name, wrong=f"cannot be written: {reason}")]) from None
+    except ValueError:
+        fault = Fault(file=repr(name), wrong="cannot be written: this is no file name")
+        raise InputError([fault]) from None
 
 
 def _mode(name: str) -> int | None:
