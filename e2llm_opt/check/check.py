@@ -57,9 +57,11 @@ def check(plan: Plan | Mapping[str, Any], problem: Problem) -> Report:
     violations += stated.load_violations(links)
     figures = tuple(replica.figures for replica in replicas if replica.figures is not None)
     capacity = _capacity(figures) if len(figures) == len(replicas) else None
-    shares = _shared_flows(replicas, routes, capacity) if capacity else []
     violations += stated.capacity_violations(
-        given, capacity, link_loads(ways, shares), problem.workload.rate_per_s
+        given,
+        capacity,
+        lambda: _linked_capacity(ways, replicas, routes),
+        problem.workload.rate_per_s,
     )
     return Report(
         violations=tuple(violations),
@@ -231,32 +233,35 @@ def _planned_flows(
     ]
 
 
-def _shared_flows(
-    replicas: list[_Recomputed], routes: list[_RecomputedRoute], capacity: float
-) -> list[tuple[float, Mapping[Wire | Card, float]]]:
-    """Return the flows when the whole plan serves one request a second.
+def _linked_capacity(
+    ways: Ways, replicas: list[_Recomputed], routes: list[_RecomputedRoute]
+) -> float:
+    """Return the most requests a second that replicas, links and cards can carry together.
 
-    Shares are those of the planned rates; without planned rates, replicas of a role share by
-    their service rates.
+    A linear program: one flow for each MIXED replica and each route; no replica serves more than
+    its service rate, no link or card carries more than its bandwidth.
     """
-    total = sum(r.arrival_rate_per_s for r in replicas if r.given.role is not Role.DECODE)
-    if total > 0:
-        return [(rate / total, wires) for rate, wires in _planned_flows(replicas, routes)]
-    speed = {r.given.id: r.figures.service_rate_per_s for r in replicas if r.figures}
-    pool = {role: sum(speed[r.given.id] for r in replicas if r.given.role is role) for role in Role}
-    split = min(pool[Role.PREFILL], pool[Role.DECODE]) / capacity
-    mixed = pool[Role.MIXED] / capacity
-    part = {r.given.id: speed[r.given.id] / pool[r.given.role] for r in replicas}
-    return [
-        (part[r.given.id] * (mixed if r.given.role is Role.MIXED else split), r.request_bytes())
-        for r in replicas
-    ] + [
-        (
-            part[route.given.prefill] * part[route.given.decode] * split,
-            route.transfer.carried,
-        )
+    from scipy.optimize import linprog  # noqa: PLC0415 - slow to import, seldom needed
+
+    mixed = [r for r in replicas if r.given.role is Role.MIXED]
+    one = {r.given.id: r.request_bytes() for r in replicas}
+    flows = [((r.given.id,), [one[r.given.id]]) for r in mixed] + [
+        (ends, [one[ends[0]], one[ends[1]], route.transfer.carried])
         for route in routes
+        for ends in [(route.given.prefill, route.given.decode)]
     ]
+    rows, bounds = [], []
+    for r in replicas:
+        rows.append([1.0 if r.given.id in ends else 0.0 for ends, _ in flows])
+        bounds.append(r.figures.service_rate_per_s if r.figures else 0.0)
+    for carrier in sorted({c for _, parts in flows for part in parts for c in part}, key=str):
+        speed = ways.speed(carrier)
+        rows.append([sum(part.get(carrier, 0.0) for part in parts) / speed for _, parts in flows])
+        bounds.append(1.0)
+    if not flows:
+        return 0.0
+    found = linprog([-1.0] * len(flows), A_ub=rows, b_ub=bounds, method="highs")
+    return -float(found.fun or 0.0)
 
 
 def _capacity(figures: tuple[ReplicaFigures, ...]) -> float:

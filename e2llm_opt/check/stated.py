@@ -11,7 +11,7 @@ from e2llm_opt.check.verdict import Violation
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from e2llm_opt.check.pipeline import Pipeline
     from e2llm_opt.check.reading import GivenPlan, GivenReplica, GivenRoute
@@ -124,7 +124,10 @@ def load_violations(links: tuple[LinkLoad, ...]) -> Iterator[Violation]:
 
 
 def capacity_violations(
-    given: GivenPlan, capacity: float | None, one_per_s: tuple[LinkLoad, ...], rate_per_s: float
+    given: GivenPlan,
+    capacity: float | None,
+    linked_capacity: Callable[[], float],
+    rate_per_s: float,
 ) -> Iterator[Violation]:
     """Yield a stated capacity, or a claim to be stable, that the replicas do not bear out.
 
@@ -134,9 +137,8 @@ def capacity_violations(
         What is stated.
     capacity
         Of the replicas alone, recomputed [requests/s].
-    one_per_s
-        Link loads when the whole plan serves one request a second: a lower capacity is accepted
-        where it fills some link.
+    linked_capacity
+        Computes what links and network cards leave of it; asked only where less is stated.
     rate_per_s
         Arrival rate of the workload.
     """
@@ -144,13 +146,10 @@ def capacity_violations(
         return
     stated = given.capacity_per_s
     if stated is not None and not _is_close(stated, capacity):
-        full = [
-            _is_close(stated * link.load_bytes_per_s, link.bandwidth_bytes_per_s)
-            for link in one_per_s
-        ]
-        if stated > capacity or not any(full):
+        need = capacity if stated > capacity else min(capacity, linked_capacity())
+        if not _is_close(stated, need):
             what = "predicted.capacity_per_s is not as recomputed"
-            yield Violation(what=what, need=capacity, have=stated)
+            yield Violation(what=what, need=need, have=stated)
     least = capacity if stated is None else min(stated, capacity)
     if given.is_stable and rate_per_s > least * (1 + TOLERANCE):
         what = "predicted.stable, but more arrives than can be served"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -21,6 +22,8 @@ EXIT_INTERRUPTED: Final = 130
 EXIT_BROKEN_PIPE: Final = 141
 """Whoever read the output has gone; what a shell reports for it."""
 
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""What the system says when a disk takes no more."""
 _COMMANDS = {
     "plan": "Find the best plan for an inventory.",
     "check": "Recompute a plan and list what is wrong with it.",
@@ -63,9 +66,16 @@ class LazyGroup(click.Group):
                 click.echo(str(fault) if fault.file else f"Error: {fault}", err=True)
             ctx.exit(EXIT_BAD_INPUT)
         except BrokenPipeError:
-            # What is still buffered must go somewhere, or Python complains when it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
             ctx.exit(EXIT_BROKEN_PIPE)
+        except OSError as error:
+            # Files that the user named are blamed as InputError: this is standard output.
+            if error.errno not in _FULL:
+                raise
+            _discard_output()
+            reason = os.strerror(error.errno).lower()
+            click.echo(f"Error: standard output cannot be written: {reason}", err=True)
+            ctx.exit(EXIT_BAD_INPUT)
         except (KeyboardInterrupt, SystemError) as error:
             # Compiled code that is interrupted ends in a SystemError caused by the Ctrl-C.
             if not isinstance(error.__cause__ or error, KeyboardInterrupt):
@@ -73,6 +83,11 @@ class LazyGroup(click.Group):
             click.echo("Interrupted; there is no plan yet.", err=True)
             ctx.exit(EXIT_INTERRUPTED)
         return answer
+
+
+def _discard_output() -> None:
+    """Send what is still buffered nowhere, or Python complains when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -296,7 +296,8 @@ def evaluate(p: Pool, roles: Ints) -> tuple[Floats, Floats]:
     capacity = pairs + both.full.sum()
     values = np.full(6, np.inf)
     values[CAPACITY] = capacity
-    if capacity <= 0 or (pairs <= 0 and servers.num_slots + slots.num_slots > 0):
+    is_lone = pairs <= 0 and servers.num_slots + slots.num_slots > 0
+    if capacity <= 0 or is_lone or _is_unlinked(p, servers, slots):
         values[CAPACITY] = 0.0
         return values, np.zeros(len(roles))
     if p.load[0] >= capacity * (1.0 - 1e-9):
@@ -316,6 +317,16 @@ def evaluate(p: Pool, roles: Ints) -> tuple[Floats, Floats]:
             _add(found, rates, _mixed(p, both, rest), rest / arrival)
     found[CAPACITY] = capacity
     return found, rates
+
+
+@njit(cache=True, error_model="numpy")
+def _is_unlinked(p: Pool, servers: Ladder, slots: Ladder) -> bool:
+    """Whether some PREFILL replica cannot send its KV cache to some DECODE replica."""
+    for r in range(len(servers.full)):
+        for q in range(len(slots.full)):
+            if servers.full[r] > 0 and slots.full[q] > 0 and not np.isfinite(p.transfer[r, q]):
+                return True
+    return False
 
 
 @njit(cache=True, error_model="numpy")

@@ -39,7 +39,7 @@ class Shape:
     rows
         Device rows of each class [K].
     anchor
-        Device that must be at the end where the head is; -1: any.
+        Device at the centre of a star; -1 in a ring.
     source, target
         Rows whose hop stands for a hop between two classes [K, K]; equal rows where a class has
         one device, and so no hop within.
@@ -79,8 +79,8 @@ def shapes(
 ) -> tuple[Shape, ...]:
     """Return the shapes whose best answer is the answer for *devices*.
 
-    One is enough where neither the topology nor the way back depends on which device is at the
-    end with the head; otherwise there is one for each class that could be there.
+    One is enough where neither the topology nor the way back depends on which device is first or
+    last; otherwise there is one for each class that could be there.
 
     Parameters
     ----------
@@ -129,15 +129,34 @@ def _shapes(
     for d in ordered:
         classes.setdefault(costs.classes.class_of[d], []).append(d)
     groups = [tuple(rows) for rows in classes.values()]
-    is_ring = costs.problem.runtime.topology == "ring"
-    if is_ring and _is_even(costs, ordered, way_back):
-        yield _shape(costs, groups, -1, max_states)
-        return
-    for rows in groups:
-        anchor = rows[0]
-        others = [tuple(d for d in group if d != anchor) for group in groups]
-        split = [(anchor,), *(group for group in others if group)]
-        yield _shape(costs, split, anchor, max_states)
+    for first, last in _ends(costs, groups, way_back):
+        pinned = [d for d in dict.fromkeys((last, first)) if d >= 0]
+        others = [tuple(d for d in group if d not in pinned) for group in groups]
+        split = [*((d,) for d in pinned), *(group for group in others if group)]
+        yield _shape(costs, split, (first, last), max_states)
+
+
+def _ends(
+    costs: Costs, groups: list[tuple[int, ...]], way_back: WayBack
+) -> Iterator[tuple[int, int]]:
+    """Yield the (first, last) devices that must be told apart; -1 where any will do."""
+    heads = [rows[0] for rows in groups]
+    runtime = costs.problem.runtime
+    if runtime.topology == "star" and runtime.head == "first":
+        for first in heads:
+            if way_back == "none":
+                yield first, -1
+                continue
+            for rows in groups:
+                yield first, next((d for d in rows if d != first), first)
+            yield first, first
+    elif runtime.topology == "star" or not _is_even(
+        costs, [d for rows in groups for d in rows], way_back
+    ):
+        for last in heads:
+            yield -1, last
+    else:
+        yield -1, -1
 
 
 def _is_even(costs: Costs, devices: list[int], way_back: WayBack) -> bool:
@@ -155,15 +174,18 @@ def _is_even(costs: Costs, devices: list[int], way_back: WayBack) -> bool:
     )
 
 
-def _shape(costs: Costs, groups: list[tuple[int, ...]], anchor: int, max_states: int) -> Shape:
-    """Build a shape; class 0 is the anchor where there is one and all orders are tried."""
-    head = costs.problem.runtime.head
+def _shape(
+    costs: Costs, groups: list[tuple[int, ...]], ends: tuple[int, int], max_states: int
+) -> Shape:
+    """Build a shape with pinned (first, last) devices, each a class of its own."""
+    runtime = costs.problem.runtime
     is_ordered = math.prod(len(rows) + 1 for rows in groups) > max_states
-    pin = np.array([-1, -1])
+    centre = -1
+    if runtime.topology == "star":
+        centre = ends[0] if runtime.head == "first" else ends[1]
     if is_ordered:
-        groups = _pipeline_order(costs, groups, anchor)
-    if anchor >= 0:
-        pin[0 if head == "first" else 1] = groups.index((anchor,))
+        groups = _pipeline_order(costs, groups, ends, centre)
+    pin = np.array([groups.index((d,)) if d >= 0 else -1 for d in ends])
     heads = np.array([rows[0] for rows in groups])
     source, target = np.meshgrid(heads, heads, indexing="ij")
     for k, rows in enumerate(groups):
@@ -175,7 +197,7 @@ def _shape(costs: Costs, groups: list[tuple[int, ...]], anchor: int, max_states:
         starts[[0, *allowed]] = True
     return Shape(
         rows=tuple(groups),
-        anchor=anchor,
+        anchor=centre,
         source=np.ascontiguousarray(source),
         target=np.ascontiguousarray(target),
         has_hop=source != target,
@@ -188,26 +210,29 @@ def _shape(costs: Costs, groups: list[tuple[int, ...]], anchor: int, max_states:
 
 
 def _pipeline_order(
-    costs: Costs, groups: list[tuple[int, ...]], anchor: int
+    costs: Costs, groups: list[tuple[int, ...]], ends: tuple[int, int], centre: int
 ) -> list[tuple[int, ...]]:
     """One device a class, nearest neighbour after nearest neighbour, the last stage first.
 
-    Starts at the anchor, else at the device that would decode fastest; the quickest hop comes
-    next, the faster device where hops are equal. Heuristic: any order is valid, and the cut is
-    exact for this one.
+    Starts at the device that must be last, else at the one that would decode fastest; the
+    quickest hop comes next, the faster device where hops are equal. Heuristic: any order is
+    valid, and the cut is exact for this one.
     """
+    first, last = ends
     devices = np.array([d for rows in groups for d in rows])
     speed = costs.decode_prefix(1)[devices, -1]
-    hop = costs.hop(costs.forward_bytes(1), anchor)[np.ix_(devices, devices)]
-    here = int(np.flatnonzero(devices == anchor)[0]) if anchor >= 0 else int(speed.argmin())
+    hop = costs.hop(costs.forward_bytes(1), centre)[np.ix_(devices, devices)]
+    is_waiting = (devices != first) | (devices == last)
+    here = int(np.where(is_waiting, speed, np.inf).argmin())
+    if last >= 0:
+        here = int(np.flatnonzero(devices == last)[0])
     order = [here]
-    is_waiting = np.ones(len(devices), dtype=bool)
     is_waiting[here] = False
     while is_waiting.any():
         left = np.flatnonzero(is_waiting)
         here = int(left[np.lexsort((speed[left], hop[left, here]))[0]])
         order.append(here)
         is_waiting[here] = False
-    if anchor >= 0 and costs.problem.runtime.head == "first":
-        order.reverse()
+    if first >= 0 and first != last:
+        order.append(int(np.flatnonzero(devices == first)[0]))
     return [(int(devices[i]),) for i in order]

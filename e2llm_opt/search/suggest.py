@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -179,7 +180,8 @@ def _lower_floor(problem: Problem) -> Iterator[tuple[str, Problem]]:
             low = middle
         else:
             high = middle
-    speed = float(f"{low * 0.995:.2g}")
+    digits = 10.0 ** (1 - math.floor(math.log10(low))) if low > 0 else 1.0
+    speed = math.floor(low * digits) / digits
     if speed > 0:
         slower = replace(workload, min_tokens_per_s=speed, slo_tpot_s=None)
         yield f"min_tokens_per_s: {speed:g}", replace(problem, workload=slower)
