@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +12,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from e2llm_opt import Problem
+from e2llm_opt.loading import schema
+from e2llm_opt.plan.infeasible import DeviceNeed, Infeasible, Suggestion
 from e2llm_opt.plan.json_file import plan_schema
 
 if TYPE_CHECKING:
     import click
 
+    from e2llm_opt.loading.fields import Section
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = ("plan", "check", "catalog", "schema")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -76,10 +82,78 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def said(page: str) -> set[str]:
+    """Return the words that a page of docs/ sets as code."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    code = [block for _, block in _BLOCK.findall(text)]
+    code += re.findall(r"`([^`]+)`", _BLOCK.sub("", text))
+    return set(re.findall(r"\w+", " ".join(code)))
+
+
+def schema_keys(schema: object) -> set[str]:
+    """Return every property that a JSON Schema names, at any depth."""
+    if isinstance(schema, list):
+        return {key for item in schema for key in schema_keys(item)}
+    if not isinstance(schema, dict):
+        return set()
+    own = schema.get("properties", {})
+    return set(own) | {key for item in schema.values() for key in schema_keys(item)}
+
+
 def test_every_key_of_a_plan_is_explained() -> None:
-    text = (ROOT / "docs" / "file-formats.md").read_text(encoding="utf-8")
-    missing = [key for key in plan_schema()["properties"] if f"| `{key}` |" not in text]
-    assert not missing, f"explain {missing} in docs/file-formats.md"
+    missing = schema_keys(plan_schema()) - said("file-formats.md")
+    assert not missing, f"explain {sorted(missing)} in docs/file-formats.md"
+
+
+def test_every_key_of_an_infeasible_answer_is_explained() -> None:
+    keys = {item.name for kind in (Infeasible, DeviceNeed, Suggestion) for item in fields(kind)}
+    assert not keys - said("file-formats.md")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        schema.DeviceEntry,
+        schema.EfficiencyEntry,
+        schema.LinkEntry,
+        schema.DirectionsEntry,
+        schema.RuntimeEntry,
+        schema.WorkloadEntry,
+        schema.LengthsEntry,
+        schema.SloEntry,
+        schema.ConstraintsEntry,
+    ],
+)
+def test_every_key_of_an_inventory_is_explained(entry: type[Section]) -> None:
+    missing = set(entry.model_fields) - said("file-formats.md")
+    assert not missing, f"explain {sorted(missing)} in docs/file-formats.md"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_explained(name: str) -> None:
+    command: click.Command = import_module(f"e2llm_opt.cli.{name}").command
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    own = re.split(r"^## ", text, flags=re.MULTILINE)
+    sections = [part for part in own if part.startswith((f"{name}\n", "plan\n"))]
+    for parameter in command.params:
+        for option in (*parameter.opts, *parameter.secondary_opts):
+            if option.startswith("-") and option not in {"-h", "--help"}:
+                assert any(f"`{option}" in part for part in sections), f"{name}: explain {option}"
+
+
+def test_pages_name_code_that_exists() -> None:
+    for page in PAGES:
+        for file, name in re.findall(r"`([\w/]+\.py):\s+([\w.]+)`", page.read_text("utf-8")):
+            code = (ROOT / "e2llm_opt" / file).read_text(encoding="utf-8")
+            for part in name.split("."):
+                is_there = re.search(rf"^ *(def |class )?{part}\b[ (:=]", code, re.MULTILINE)
+                assert is_there, f"{page.name}: {file} has no {part}"
+
+
+def test_the_index_lists_every_page() -> None:
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert {page for page in pages if f"]({page})" not in text} == set()
 
 
 def test_every_exit_code_is_explained() -> None:
