@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from e2llm_opt.inventory.inventory import Inventory
+    from e2llm_opt.inventory.link import Link
     from e2llm_opt.problem import Problem
 
 Cut = tuple[tuple[int, int, int], ...]
@@ -292,3 +293,95 @@ class World:
 def slowest(times: list[tuple[float, float]]) -> float:
     """Slowest stage with its outgoing hop; the hop back occupies nobody."""
     return max(stage + (hop if j < len(times) - 1 else 0.0) for j, (stage, hop) in enumerate(times))
+
+
+# ---------------------------------------------------------------- KV caches on the move
+
+
+Thing = tuple[object, ...]
+"""What transfers share: a link in one direction (in both if half duplex), a card, a bus."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way between two devices with everything it crosses."""
+
+    latency_s: float
+    bytes_per_s: float
+    things: tuple[tuple[Thing, float], ...]
+    """What is crossed, with its own speed."""
+
+
+def whole_ways(inventory: Inventory, source: int, target: int) -> list[Way]:
+    """Return the ways with what they cross; only for inventories without private links."""
+    here, there = inventory.devices[source], inventory.devices[target]
+    if here.host == there.host:
+        speed = min(here.host_bus_bytes_per_s, there.host_bus_bytes_per_s)
+        return [Way(BUS_LATENCY_S, speed, ((("bus", here.host), speed),))]
+    arcs = _arcs(inventory)
+    hosts = {device.host for device in inventory.devices}
+    found: list[Way] = []
+    walks = [(here.host, (here.host,), Way(0.0, math.inf, ()))]
+    while walks:
+        end, seen, way = walks.pop()
+        for start, stop, link, speed, thing in arcs:
+            if start != end or stop in seen or (stop in hosts and stop != there.host):
+                continue
+            things = [*way.things, (thing, speed)]
+            things += [_card(arcs, 0, start, link.interface)] if start == here.host else []
+            things += [_card(arcs, 1, stop, link.interface)] if stop == there.host else []
+            slower = min(way.bytes_per_s, speed)
+            longer = Way(way.latency_s + link.latency_s, slower, tuple(things))
+            if stop == there.host:
+                found.append(longer)
+            else:
+                walks.append((stop, (*seen, stop), longer))
+    return found
+
+
+def _arcs(inventory: Inventory) -> list[tuple[str, str, Link, float, Thing]]:
+    found: list[tuple[str, str, Link, float, Thing]] = []
+    for i, link in enumerate(inventory.links):
+        ends = [inventory.endpoint(end) for end in link.ends]
+        for k, speed in enumerate((link.forward_bytes_per_s, link.backward_bytes_per_s)):
+            thing = ("link", i, 0 if link.is_half_duplex else k)
+            found.append((ends[k], ends[1 - k], link, speed, thing))
+    return found
+
+
+def _card(
+    arcs: list[tuple[str, str, Link, float, Thing]], direction: int, host: str, interface: str
+) -> tuple[Thing, float]:
+    """Return a host's network card (out: 0, in: 1); it is as fast as its fastest link."""
+    mine = [arc[3] for arc in arcs if arc[direction] == host and arc[2].interface == interface]
+    return ("card", host, interface, direction), max(mine)
+
+
+def kv_exposed_s(world: World, source: Cut, target: Cut, prefill_latency_s: float) -> float:
+    """Return the KV transfer of a mean prompt that is not hidden behind the prefill."""
+    tokens, num_layers = world.problem.workload.prompt.mean, world.problem.model.num_layers
+    sent: dict[tuple[int, int], float] = {}
+    for layer in range(num_layers):
+        pair = holder(source, layer), holder(target, layer)
+        sent[pair] = sent.get(pair, 0.0) + world.kv(layer, tokens)
+    busy: dict[Thing, float] = {}
+    latency = 0.0
+    for (d, e), num_bytes in sent.items():
+        found = whole_ways(world.problem.inventory, d, e)
+        if not found:
+            return math.inf
+        way = min(found, key=lambda w: (w.latency_s + num_bytes / w.bytes_per_s, -w.bytes_per_s))
+        latency = max(latency, way.latency_s)
+        for thing, speed in way.things:
+            busy[thing] = busy.get(thing, 0.0) + num_bytes / speed
+    moving, total = max(busy.values()), sum(sent.values())
+    if world.problem.runtime.layerwise_kv and total > 0:
+        last = world.kv(num_layers - 1, tokens) / total
+        hidden = prefill_latency_s * (1 - 1 / num_layers)
+        moving = max(moving * last, moving - hidden)
+    return moving + latency
+
+
+def holder(cut: Cut, layer: int) -> int:
+    """Return the device that holds a layer."""
+    return next(d for d, start, stop in cut if start <= layer < stop)

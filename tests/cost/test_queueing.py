@@ -1,0 +1,327 @@
+"""The queueing kernel against textbook formulas and against chains summed state by state."""
+
+from __future__ import annotations
+
+import math
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e2llm_opt.cost import kernel
+from tests.queueing import (
+    Server,
+    chain,
+    erlang_c_wait,
+    kimura,
+    mixed_wait,
+    pollaczek_khinchine,
+    prefill_wait,
+    slot_wait,
+)
+
+Floats = kernel.Floats
+P, D, M = kernel.PREFILL, kernel.DECODE, kernel.MIXED
+TOKENS = 100.0
+
+times = st.floats(0.01, 2.0)
+small = st.floats(0.0, 1.0)
+loads = st.floats(0.02, 0.97)
+
+
+@st.composite
+def servers(draw: st.DrawFn, *, has_pause: bool, max_slots: int = 6) -> Server:
+    """Return a replica whose rounds take longer with more requests, but less for each."""
+    base, slope = draw(st.floats(1e-3, 0.1)), draw(st.floats(0.0, 1.0))
+    slots = draw(st.integers(1, max_slots))
+    return Server(
+        tpot_s=[base * (1 + slope * n) for n in range(slots)],
+        pause_s=draw(times) if has_pause else 0.0,
+        latency_s=draw(times),
+        scv=draw(small),
+    )
+
+
+@st.composite
+def prefillers(draw: st.DrawFn) -> Server:
+    return Server(tpot_s=[draw(times)], latency_s=draw(times), scv=draw(small))
+
+
+decode_pools = st.lists(servers(has_pause=False), min_size=1, max_size=4)
+mixed_pools = st.lists(servers(has_pause=True), min_size=1, max_size=4)
+prefill_pools = st.lists(prefillers(), min_size=1, max_size=4)
+
+
+def evaluated(
+    first: list[Server],
+    second: list[Server],
+    both: list[Server],
+    arrival: float,
+    *,
+    scv: float = 0.25,
+    transfer: float = 0.0,
+) -> tuple[Floats, Floats]:
+    """Return what the kernel makes of PREFILL, DECODE and MIXED replicas in this order."""
+    pool, roles = pool_of(first, second, both, arrival, scv=scv, transfer=transfer)
+    return kernel.evaluate(pool, roles)
+
+
+def pool_of(
+    first: list[Server],
+    second: list[Server],
+    both: list[Server],
+    arrival: float,
+    *,
+    scv: float,
+    transfer: float,
+) -> tuple[kernel.Pool, kernel.Ints]:
+    everyone = [*first, *second, *both]
+    num, width = len(everyone), max(len(server.tpot_s) for server in everyone)
+    roles = np.array([P] * len(first) + [D] * len(second) + [M] * len(both))
+    rounds = np.full((num, width), np.inf)
+    for r, server in enumerate(everyone):
+        rounds[r, : len(server.tpot_s)] = server.tpot_s
+    slots = np.array([len(server.tpot_s) for server in everyone])
+    latency = np.array([server.latency_s for server in everyone])
+    scvs = np.array([server.scv for server in everyone])
+    pool = kernel.Pool(
+        occupancy=rounds[:, 0].copy(),
+        prefill_latency=latency,
+        prefill_scv=scvs,
+        decode_slots=slots,
+        decode_tpot=rounds,
+        mixed_slots=slots,
+        mixed_tpot=rounds,
+        mixed_pause=np.array([server.pause_s for server in everyone]),
+        mixed_latency=latency,
+        mixed_scv=scvs,
+        transfer=np.full((num, num), transfer),
+        load=np.array([arrival, TOKENS, scv]),
+    )
+    return pool, roles
+
+
+INSTANT = Server(tpot_s=[1e-9] * 4)
+"""A replica that adds no time, so that the other pool's wait is seen alone."""
+
+
+def close(value: float) -> object:
+    return pytest.approx(value, rel=1e-6, abs=1e-8)
+
+
+# ---------------------------------------------------------------- textbook queues
+
+
+@given(st.integers(1, 5), st.floats(0.05, 0.95), times)
+def test_alike_prefill_replicas_with_exponential_times_are_m_m_c(
+    num: int, load: float, service: float
+) -> None:
+    alike = [Server(tpot_s=[service], scv=1.0)] * num
+    arrival = load * num / service
+    values, _ = evaluated(alike, [INSTANT], [], min(arrival, 1e6))
+    assert values[kernel.WAITING] == close(erlang_c_wait(num, service, arrival))
+
+
+@given(st.integers(1, 6), st.floats(0.05, 0.95), st.floats(1e-3, 0.1))
+def test_decode_slots_that_do_not_slow_each_other_are_m_m_c(
+    slots: int, load: float, tpot: float
+) -> None:
+    service = TOKENS * tpot
+    arrival = load * slots / service
+    instant = Server(tpot_s=[1e-9], scv=1.0)
+    values, _ = evaluated([instant], [Server(tpot_s=[tpot] * slots)], [], arrival, scv=1.0)
+    assert values[kernel.WAITING] == close(erlang_c_wait(slots, service, arrival))
+    assert values[kernel.TPOT] == close(tpot)
+
+
+@given(prefillers(), loads)
+def test_one_prefill_replica_is_m_g_1(server: Server, load: float) -> None:
+    service = server.tpot_s[0]
+    arrival = load / service
+    values, rates = evaluated([server], [INSTANT], [], arrival)
+    expected = pollaczek_khinchine(service, server.scv, arrival)
+    assert values[kernel.WAITING] == close(expected)
+    assert values[kernel.TTFT] == close(expected + server.latency_s)
+    assert rates == pytest.approx([arrival, arrival])
+
+
+def test_constant_lengths_halve_the_wait_of_one_slot() -> None:
+    """M/D/1 waits half as long as M/M/1."""
+    slot = Server(tpot_s=[0.01])
+    waits = [
+        evaluated([INSTANT], [slot], [], 0.8, scv=scv)[0][kernel.WAITING] for scv in (0.0, 1.0)
+    ]
+    assert waits[0] == close(waits[1] / 2)
+
+
+# ---------------------------------------------------------------- pools, state by state
+
+
+@given(prefill_pools, loads)
+def test_a_prefill_pool_is_the_chain_of_all_its_servers(pool: list[Server], load: float) -> None:
+    arrival = load * sum(server.full(1.0) for server in pool)
+    values, rates = evaluated(pool, [INSTANT], [], arrival)
+    shares = chain(pool, 1.0, arrival).shares
+    assert values[kernel.WAITING] == close(prefill_wait(pool, arrival))
+    assert rates[:-1] == pytest.approx([arrival * share for share in shares], rel=1e-6, abs=1e-9)
+
+
+@given(decode_pools, loads, st.sampled_from((0.0, 0.25, 1.0, 2.0)), small)
+def test_a_decode_pool_is_the_chain_of_all_its_slots(
+    pool: list[Server], load: float, scv: float, transfer: float
+) -> None:
+    arrival = load * sum(server.full(TOKENS) for server in pool)
+    instant = Server(tpot_s=[1e-9])
+    values, rates = evaluated([instant], pool, [], arrival, scv=scv, transfer=transfer)
+    found = chain(pool, TOKENS, arrival)
+    wait = slot_wait(pool, TOKENS, arrival, scv) + transfer
+    alone = sum(
+        share * TOKENS * server.tpot_s[0] for share, server in zip(found.shares, pool, strict=True)
+    )
+    assert values[kernel.WAITING] == close(wait)
+    assert values[kernel.TTFT] == close(0.0)
+    assert values[kernel.TPOT] == close(found.in_slot / TOKENS)
+    assert values[kernel.LATENCY] == close(wait + found.in_slot)
+    assert values[kernel.UNLOADED] == close(transfer + alone)
+    assert rates[1:] == pytest.approx([arrival * s for s in found.shares], rel=1e-6, abs=1e-9)
+
+
+@given(mixed_pools, loads, st.sampled_from((0.0, 0.25, 1.0, 2.0)))
+def test_a_mixed_pool_pauses_for_prompts_and_waits_for_running_ones(
+    pool: list[Server], load: float, scv: float
+) -> None:
+    arrival = load * sum(server.full(TOKENS) for server in pool)
+    values, rates = evaluated([], [], pool, arrival, scv=scv)
+    found = chain(pool, TOKENS, arrival)
+    wait = mixed_wait(pool, TOKENS, arrival, scv)
+    pairs = list(zip(found.shares, pool, strict=True))
+    latency = sum(share * server.latency_s for share, server in pairs)
+    pause = sum(share * server.pause_s for share, server in pairs)
+    assert values[kernel.WAITING] == close(wait)
+    assert values[kernel.TTFT] == close(wait + latency)
+    assert values[kernel.TPOT] == close((found.in_slot - pause) / TOKENS)
+    assert values[kernel.LATENCY] == close(wait + latency + found.in_slot - pause)
+    assert rates == pytest.approx([arrival * share for share in found.shares], rel=1e-6, abs=1e-9)
+
+
+# ---------------------------------------------------------------- laws
+
+
+@given(prefill_pools, decode_pools, st.lists(servers(has_pause=True), max_size=3), loads)
+def test_capacity_is_the_narrower_of_the_phases_and_all_mixed(
+    first: list[Server], second: list[Server], both: list[Server], load: float
+) -> None:
+    prefill = sum(server.full(1.0) for server in first)
+    decode = sum(server.full(TOKENS) for server in second)
+    mixed = sum(server.full(TOKENS) for server in both)
+    capacity = min(prefill, decode) + mixed
+    values, rates = evaluated(first, second, both, load * capacity)
+    assert values[kernel.CAPACITY] == pytest.approx(capacity)
+    assert np.isfinite(values).all()
+    num = len(first)
+    entering = rates[:num].sum() + rates[num + len(second) :].sum()
+    leaving = rates[num:].sum()
+    assert entering == pytest.approx(load * capacity)
+    assert leaving == pytest.approx(load * capacity)
+
+
+@given(prefill_pools, decode_pools, st.lists(servers(has_pause=True), max_size=3))
+def test_at_capacity_there_is_no_steady_state(
+    first: list[Server], second: list[Server], both: list[Server]
+) -> None:
+    capacity = evaluated(first, second, both, 0.0)[0][kernel.CAPACITY]
+    for arrival in (capacity, 1.5 * capacity):
+        values, rates = evaluated(first, second, both, arrival)
+        for figure in (kernel.WAITING, kernel.TTFT, kernel.LATENCY):
+            assert values[figure] == math.inf
+        assert values[kernel.CAPACITY] == capacity
+        assert math.isfinite(values[kernel.TPOT])
+        assert rates[len(first) :].sum() == pytest.approx(capacity)
+
+
+@pytest.mark.parametrize("roles", [[P], [D], [P, P], [M, D], [M, P]])
+def test_half_a_pair_serves_nobody(roles: list[int]) -> None:
+    alike = [Server(tpot_s=[0.01, 0.02], pause_s=0.1)] * len(roles)
+    pool, _ = pool_of(alike, [], [], 0.1, scv=0.25, transfer=0.0)
+    values, rates = kernel.evaluate(pool, np.array(roles))
+    assert values[kernel.CAPACITY] == 0.0
+    assert not rates.any()
+
+
+@given(prefill_pools, decode_pools, loads, st.floats(1.0, 1.5))
+def test_a_disaggregated_wait_grows_with_the_rate(
+    first: list[Server], second: list[Server], load: float, factor: float
+) -> None:
+    capacity = evaluated(first, second, [], 0.0)[0][kernel.CAPACITY]
+    low, high = load * capacity / factor, load * capacity
+    waits = [evaluated(first, second, [], rate)[0][kernel.WAITING] for rate in (low, high)]
+    assert waits[0] <= waits[1] * (1 + 1e-6) + 1e-8
+
+
+@given(servers(has_pause=True), st.integers(1, 4), loads, st.floats(1.0, 1.5))
+def test_the_wait_of_alike_mixed_replicas_grows_with_the_rate(
+    server: Server, num: int, load: float, factor: float
+) -> None:
+    """Of unlike ones it need not: more requests may spill over to a replica with short pauses."""
+    capacity = num * server.full(TOKENS)
+    low, high = load * capacity / factor, load * capacity
+    waits = [evaluated([], [], [server] * num, r)[0][kernel.WAITING] for r in (low, high)]
+    assert waits[0] <= waits[1] * (1 + 1e-6) + 1e-8
+
+
+@given(prefill_pools, decode_pools, mixed_pools, loads, st.sampled_from((0.0, 0.05, 0.5)))
+def test_the_split_between_mixed_and_disaggregated_is_no_worse_than_a_grid(
+    first: list[Server], second: list[Server], both: list[Server], load: float, transfer: float
+) -> None:
+    pairs = min(sum(s.full(1.0) for s in first), sum(s.full(TOKENS) for s in second))
+    mixed = sum(s.full(TOKENS) for s in both)
+    arrival = load * (pairs + mixed)
+    wait = evaluated(first, second, both, arrival, transfer=transfer)[0][kernel.WAITING]
+    low, high = max(0.0, arrival - mixed), min(arrival, pairs)
+    best = math.inf
+    for x in np.linspace(low, high, 60):
+        total, rest = 0.0, arrival - x
+        if x > 0:
+            total += x * evaluated(first, second, [], x, transfer=transfer)[0][kernel.WAITING]
+        if rest > 1e-9 * arrival:
+            total += rest * evaluated([], [], both, rest)[0][kernel.WAITING]
+        best = min(best, total / arrival)
+    assert wait <= best * 1.01 + 1e-3
+
+
+@given(prefill_pools, decode_pools, mixed_pools, loads)
+def test_compiled_queueing_does_what_its_source_says(
+    first: list[Server], second: list[Server], both: list[Server], load: float
+) -> None:
+    capacity = evaluated(first, second, both, 0.0)[0][kernel.CAPACITY]
+    pool, roles = pool_of(first, second, both, load * capacity, scv=0.25, transfer=0.1)
+    values, rates = kernel.evaluate(pool, roles)
+    plain = {
+        name: function.py_func
+        for name, function in vars(kernel).items()
+        if hasattr(function, "py_func")
+    }
+    with mock.patch.multiple(kernel, **plain):
+        assert not hasattr(kernel.evaluate, "py_func")
+        other, others = kernel.evaluate(pool, roles)
+    assert other == pytest.approx(values, rel=1e-9)
+    assert others == pytest.approx(rates, rel=1e-6, abs=1e-9)
+
+
+def test_screening_is_evaluating_row_by_row() -> None:
+    alike = [Server(tpot_s=[0.01, 0.015], pause_s=0.1, latency_s=0.1)] * 3
+    pool, _ = pool_of(alike, [], [], 0.5, scv=0.25, transfer=0.01)
+    rows = np.array([[P, D, D], [M, M, M], [P, D, M]])
+    screened = kernel.screen(pool, rows)
+    for row, values in zip(rows, screened, strict=True):
+        assert values.tolist() == kernel.evaluate(pool, row)[0].tolist()
+
+
+def test_the_correction_is_exact_for_one_slot_and_never_lengthens_the_wait() -> None:
+    assert kimura(1.0, 0.5, 1, 0.0) == 0.5
+    assert kernel._kimura(1.0, 0.5, 1, 0.0) == 0.5
+    for slots in (2, 10, 64):
+        assert kernel._kimura(1.0, 1e-6, slots, 0.0) == 1.0
+        assert kernel._kimura(1.0, 0.9, slots, 0.25) == pytest.approx(kimura(1.0, 0.9, slots, 0.25))
