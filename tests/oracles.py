@@ -321,7 +321,8 @@ def whole_ways(inventory: Inventory, source: int, target: int) -> list[Way]:
     arcs = _arcs(inventory)
     hosts = {device.host for device in inventory.devices}
     found: list[Way] = []
-    walks = [(here.host, (here.host,), Way(0.0, math.inf, ()))]
+    walks: list[tuple[str, tuple[str, ...], Way]] = []
+    walks.append((here.host, (here.host,), Way(0.0, math.inf, ())))
     while walks:
         end, seen, way = walks.pop()
         for start, stop, link, speed, thing in arcs:
