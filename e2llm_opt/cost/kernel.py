@@ -72,6 +72,8 @@ class Ladder(NamedTuple):
     """Rate of the whole pool with that many slots busy, mu [n] [1/s]."""
     full: Floats
     """Rate of each replica with all its slots busy [R] [1/s]."""
+    total: float
+    """Their sum [1/s]."""
     num_slots: int
     """All slots of the pool, c."""
 
@@ -83,11 +85,13 @@ def _fill(slots: Ints, tpot: Floats, pause: Floats, load: Floats) -> Ladder:
     Ends early where the pool is so much faster than *load* (arrival rate, tokens a request) that
     further slots are never used: each state then has at most a quarter of the probability before.
     """
-    num, total = len(slots), slots.sum()
+    num, total, most = len(slots), 0, 0.0
     full = np.zeros(num)
     for r in range(num):
+        total += slots[r]
         if slots[r] > 0:
             full[r] = slots[r] / (slots[r] * pause[r] + load[1] * tpot[r, slots[r] - 1])
+            most += full[r]
     who, step, rate = np.empty(total, np.int64), np.empty(total), np.empty(total)
     used, now = np.zeros(num, np.int64), np.zeros(num)
     busy, spare, n = 0.0, 0, 0
@@ -103,7 +107,7 @@ def _fill(slots: Ints, tpot: Floats, pause: Floats, load: Floats) -> Ladder:
         now[best], rate[n] = faster, busy
         spare = spare + 1 if busy > _MUCH_FASTER * load[0] else 0
         n += 1
-    return Ladder(who[:n], step[:n], rate[:n], full, total)
+    return Ladder(who[:n], step[:n], rate[:n], full, most, total)
 
 
 @njit(cache=True, error_model="numpy")
@@ -124,7 +128,8 @@ def _chain(ladder: Ladder, arrival: float) -> tuple[float, float, Floats]:
         active += (n + 1) * mass[n]
         if weight > _TOO_LARGE:
             weight, norm, active = weight / _TOO_LARGE, norm / _TOO_LARGE, active / _TOO_LARGE
-            mass[: n + 1] /= _TOO_LARGE
+            for i in range(n + 1):
+                mass[i] /= _TOO_LARGE
         n += 1
     waiting = weight / norm * rho / (1.0 - rho) ** 2 if n == most else 0.0
     shares = np.zeros(len(ladder.full))
@@ -162,7 +167,7 @@ def _disaggregated(
     output, scv = p.load[1], p.load[2]
     wait, _, first = _chain(servers, arrival)
     queue, active, second = _chain(slots, arrival)
-    queue = _kimura(queue, arrival / slots.full.sum(), slots.num_slots, scv)
+    queue = _kimura(queue, arrival / slots.total, slots.num_slots, scv)
     moving, latency, alone, spread = 0.0, 0.0, 0.0, 0.0
     for r in range(len(first)):
         if first[r] > 0:
@@ -189,7 +194,7 @@ def _mixed(p: Pool, slots: Ladder, arrival: float) -> tuple[Floats, Floats]:
     """Return (wait, TTFT, TPOT, latency, unloaded latency) and the replicas' rates [R]."""
     output, scv = p.load[1], p.load[2]
     wait, active, shares = _chain(slots, arrival)
-    wait = _kimura(wait, arrival / slots.full.sum(), slots.num_slots, scv)
+    wait = _kimura(wait, arrival / slots.total, slots.num_slots, scv)
     latency, pause, alone = 0.0, 0.0, 0.0
     for r in range(len(shares)):
         if shares[r] > 0:
@@ -237,7 +242,7 @@ def _split(p: Pool, ladders: tuple[Ladder, Ladder, Ladder], arrival: float, most
     wait; else a golden-section search: where waits are convex it makes marginal waits equal.
     """
     servers, slots, both = ladders
-    room = both.full.sum() * (1.0 - 1e-9)
+    room = both.total * (1.0 - 1e-9)
     low, high = max(0.0, arrival - room), min(arrival, most * (1.0 - 1e-9))
     if low == 0.0:
         less = arrival * (1.0 - 1e-3)
@@ -292,9 +297,10 @@ def evaluate(p: Pool, roles: Ints) -> tuple[Floats, Floats]:
         latency are inf above capacity; and the rate of each replica [R] [1/s].
     """
     servers, slots, both = _ladders(p, roles)
-    pairs = min(servers.full.sum(), slots.full.sum())
-    capacity = pairs + both.full.sum()
-    values = np.full(6, np.inf)
+    pairs = min(servers.total, slots.total)
+    capacity = pairs + both.total
+    values = np.empty(6)
+    values[:] = np.inf
     values[CAPACITY] = capacity
     is_lone = pairs <= 0 and servers.num_slots + slots.num_slots > 0
     if capacity <= 0 or is_lone or _is_unlinked(p, servers, slots):
@@ -303,7 +309,7 @@ def evaluate(p: Pool, roles: Ints) -> tuple[Floats, Floats]:
     if p.load[0] >= capacity * (1.0 - 1e-9):
         return _saturated(p, (servers, slots, both), pairs, values)
     arrival = max(p.load[0], 1e-9 * capacity)
-    if both.full.sum() <= 0:
+    if both.total <= 0:
         found, rates = _disaggregated(p, servers, slots, arrival)
     elif pairs <= 0:
         found, rates = _mixed(p, both, arrival)
@@ -348,8 +354,8 @@ def _saturated(
     tpot, alone = 0.0, 0.0
     if pairs > 0:
         for r in range(len(rates)):
-            rates[r] += servers.full[r] * (pairs / servers.full.sum())
-            rates[r] += slots.full[r] * (pairs / slots.full.sum())
+            rates[r] += servers.full[r] * (pairs / servers.total)
+            rates[r] += slots.full[r] * (pairs / slots.total)
     output = p.load[1]
     for r in range(len(rates)):
         if both.full[r] > 0:
@@ -357,11 +363,11 @@ def _saturated(
             tpot += share * p.mixed_tpot[r, p.mixed_slots[r] - 1]
             alone += share * (p.mixed_latency[r] + output * p.mixed_tpot[r, 0])
         if slots.full[r] > 0:
-            share = slots.full[r] / slots.full.sum() * (pairs / values[CAPACITY])
+            share = slots.full[r] / slots.total * (pairs / values[CAPACITY])
             tpot += share * p.decode_tpot[r, p.decode_slots[r] - 1]
             alone += share * output * p.decode_tpot[r, 0]
         if servers.full[r] > 0:
-            share = servers.full[r] / servers.full.sum() * (pairs / values[CAPACITY])
+            share = servers.full[r] / servers.total * (pairs / values[CAPACITY])
             alone += share * p.prefill_latency[r]
     values[TPOT], values[UNLOADED] = tpot, alone
     return values, rates

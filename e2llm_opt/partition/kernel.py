@@ -9,9 +9,7 @@ and may hold ``memory[a] - memory[b] <= room[g, position]`` bytes. Two programs:
 
 * ``cover``: which starts can (s, f) reach when no stage costs more than a threshold? The least one
   suffices where all hops are equal; elsewhere a device with few layers can be a quick relay;
-* ``least_sum``: least total cost of [a, L) for each start a.
-
-K classes, L layers; float64; positions MIDDLE, FIRST, LAST, ONLY = 0 … 3.
+* ``least_sum``: least total cost of [a, L) for each start a. K classes, L layers; float64; positions MIDDLE, FIRST, LAST, ONLY = 0 … 3.
 """
 
 from typing import NamedTuple
@@ -55,7 +53,7 @@ class Inner(NamedTuple):
 
 @njit(cache=True, error_model="numpy")
 def _strides(p: Inner) -> Ints:
-    """Place values of the states, and at the end how many states there are [K+1]."""
+    """Place values of the states; the last is how many states there are [K+1]."""
     stride = np.ones(len(p.available) + 1, np.int64)
     for k in range(len(p.available)):
         stride[k + 1] = stride[k] * (p.available[k] + 1)
@@ -94,8 +92,7 @@ def _next_states(p: Inner, stride: Ints, s: int, target: Ints) -> None:
 def _least_starts(p: Inner, limit: float) -> tuple[Ints, Floats]:
     """Least start b >= 1 of a stage ``[b, a)`` on g before f, and the cost of the next less one.
 
-    Returns ``[K, K+1, L+1]`` each; column K of the second axis is the last stage (no hop).
-    The start is L+1 where no stage fits.
+    ``[K, K+1, L+1]`` each; column K is the last stage (no hop); L+1 where no stage fits.
     """
     num, top = len(p.available), len(p.memory) - 1
     least = np.full((num, num + 1, top + 1), top + 1, np.int64)
@@ -152,16 +149,9 @@ def cover(p: Inner, limit: float, keeps: int) -> tuple[bool, float, Ints]:
 
     *keeps* says which starts of each (s, f) are kept: LEAST (exact where all hops are equal),
     INTERVAL (exact where all layers are alike: from the least start to one layer a device), ALL
-    (always exact).
+    (always exact). Returns whether it can be done; the least cost above *limit* that was in the
+    way (no smaller limit changes the outcome); rows (class, start, stop) in pipeline order.
 
-    Returns
-    -------
-    tuple
-        Whether it can be done; the least cost above *limit* that was in the way (no smaller limit
-        changes the outcome); stages as rows (class, start, stop) in pipeline order.
-
-    Notes
-    -----
     From start a of (s, f), g reaches ``least[g, f, a]`` … a - 1; O(states · K²), times L for ALL.
     """
     num, top = len(p.available), len(p.memory) - 1
@@ -175,13 +165,14 @@ def cover(p: Inner, limit: float, keeps: int) -> tuple[bool, float, Ints]:
     for g in range(num):
         cost = _front_cost(p, g, num, top)
         if cost <= limit:
-            return True, 0.0, np.array([[g, 0, top]])
+            return True, 0.0, _alone(g, top)
         blocked = min(blocked, cost)
         if p.pin[1] < 0 or p.pin[1] == g:
             blocked = min(blocked, beyond[g, num, top])
             first, s = least[g, num, top], _start_state(p, stride, g)
             lowest[s, g], highest[s, g] = first, top - 1
-            kept[s, g, first:top] = p.starts[first:top]
+            for a in range(first, top):
+                kept[s, g, a] = p.starts[a]
     for s in range(1, stride[num]):
         _next_states(p, stride, s, then)
         for f in range(num):
@@ -192,7 +183,7 @@ def cover(p: Inner, limit: float, keeps: int) -> tuple[bool, float, Ints]:
                         continue
                     cost = _front_cost(p, g, f, a)
                     if cost <= limit:
-                        return True, 0.0, _trace(p, kept, least, np.array([s, f, g, a]))
+                        return True, 0.0, _trace(p, kept, least, _end(s, f, g, a))
                     # A middle stage leaves one layer to the stage in front of it.
                     c = max(a, 2) if keeps == INTERVAL and kept[s, f, min(2, top)] else a
                     blocked = min(blocked, cost, beyond[g, f, c])
@@ -209,13 +200,29 @@ def cover(p: Inner, limit: float, keeps: int) -> tuple[bool, float, Ints]:
 
 
 @njit(cache=True, error_model="numpy")
+def _alone(g: int, top: int) -> Ints:
+    """All layers on one device of class g."""
+    rows = np.zeros((1, 3), np.int64)
+    rows[0, 0], rows[0, 2] = g, top
+    return rows
+
+
+@njit(cache=True, error_model="numpy")
+def _end(s: int, f: int, g: int, a: int) -> Ints:
+    """State (s, f), class g in front of it, and where its stage stops."""
+    end = np.empty(4, np.int64)
+    end[0], end[1], end[2], end[3] = s, f, g, a
+    return end
+
+
+@njit(cache=True, error_model="numpy")
 def _trace(p: Inner, kept: NDArray[np.bool_], least: Ints, end: Ints) -> Ints:
-    """Stages of one way to start ``end[3]`` of state ``end[:2]``, class ``end[2]`` in front."""
+    """Stages of one way to an end (:func:`_end`), in pipeline order."""
     num, top = len(p.available), len(p.memory) - 1
     stride = _strides(p)
-    s, f, b = end[0], end[1], end[3]
+    s, f, g, b = end[0], end[1], end[2], end[3]
     rows = np.empty((len(kept) + 1, 3), np.int64)
-    rows[0] = np.array([end[2], 0, b])
+    rows[0, 0], rows[0, 1], rows[0, 2] = g, 0, b
     num_rows = 1
     while f >= 0:
         stop, behind = top, -1
@@ -226,7 +233,7 @@ def _trace(p: Inner, kept: NDArray[np.bool_], least: Ints, end: Ints) -> Ints:
                 for a in range(b + 1, top):
                     if behind < 0 and kept[before, k, a] and least[f, k, a] <= b:
                         stop, behind = a, k
-        rows[num_rows] = np.array([f, b, stop])
+        rows[num_rows, 0], rows[num_rows, 1], rows[num_rows, 2] = f, b, stop
         num_rows += 1
         s, f, b = _state_behind(p, stride, s, f, behind), behind, stop
     return rows[:num_rows]
@@ -236,11 +243,8 @@ def _trace(p: Inner, kept: NDArray[np.bool_], least: Ints, end: Ints) -> Ints:
 def least_bottleneck(p: Inner, keeps: int, above: float) -> tuple[float, Ints]:
     """Least possible cost of the costliest stage [s] (inf when no cut fits), and a cut that has it.
 
-    Notes
-    -----
-    Bisection between the best cut found and the least cost that stood in the way of the last
-    infeasible limit (at first *above*, any lower bound); both are costs of real stages, so it ends
-    at the exact optimum.
+    Bisection between the best cut found and the least cost in the way of the last infeasible limit
+    (at first *above*, any lower bound): both are costs of real stages, so it ends at the optimum.
     """
     best, low, limit = np.inf, above, _NO_LIMIT
     stages = np.empty((0, 3), np.int64)
@@ -297,12 +301,8 @@ def _latest_stops(p: Inner, limit: float) -> Ints:
 
 
 @njit(cache=True, error_model="numpy")
-def _extend(p: Inner, value: Floats, target: Floats, step: Ints, latest: Ints) -> None:
-    """Put a stage on g in front of f: ``target[b] = min over a of value[a] + cost of [b, a)``.
-
-    *step* is (g, f). Sliding-window minimum over a in (b, latest[b]] as b decreases: O(L).
-    """
-    g, f = step[0], step[1]
+def _extend(p: Inner, value: Floats, target: Floats, g: int, f: int, latest: Ints) -> None:
+    """Put g in front of f: ``target[b] = min`` over a in (b, latest[b]], by a sliding window."""
     top = len(value) - 1
     queue = np.empty(top + 1, np.int64)
     head, tail = 0, 0
@@ -325,9 +325,8 @@ def _extend(p: Inner, value: Floats, target: Floats, step: Ints, latest: Ints) -
 def least_sum(p: Inner, limit: float) -> tuple[float, Ints]:
     """Least sum of all stages and hops, no stage costing more than *limit*.
 
-    The hop back to the first stage counts when the last class is pinned, or from any class when
-    all of *back* is one number. Returns the sum [s] (inf when no cut fits) and the stages (class,
-    start, stop) in pipeline order. Min-plus program over (s, f, a): O(states · K² · L).
+    The hop back counts when the last class is pinned, or when all of *back* is one number. Returns
+    the sum [s] (inf when no cut fits) and rows (class, start, stop). O(states · K² · L).
     """
     num, top = len(p.available), len(p.memory) - 1
     stride = _strides(p)
@@ -335,12 +334,12 @@ def least_sum(p: Inner, limit: float) -> tuple[float, Ints]:
     then = np.zeros(num, np.int64)
     value = np.full((stride[num], num, top + 1), np.inf)
     best = np.inf
-    end = np.array([0, -1, -1, top])
+    end = _end(0, -1, -1, top)
     for g in range(num):
         cost = _front_cost(p, g, num, top)
         if cost <= limit and cost < best:
             best = cost
-            end[:] = 0, -1, g, top
+            end = _end(0, -1, g, top)
         if p.pin[1] < 0 or p.pin[1] == g:
             for a in range(1, top):
                 value[_start_state(p, stride, g), g, a] = _last_cost(p, g, a, limit)
@@ -357,8 +356,8 @@ def least_sum(p: Inner, limit: float) -> tuple[float, Ints]:
                     cost = _front_cost(p, g, f, a)
                     if cost <= limit and value[s, f, a] + cost + back < best:
                         best = value[s, f, a] + cost + back
-                        end[:] = s, f, g, a
-                _extend(p, value[s, f], value[then[g], g], np.array([g, f]), latest[g, f])
+                        end = _end(s, f, g, a)
+                _extend(p, value[s, f], value[then[g], g], g, f, latest[g, f])
     if best == np.inf:
         return best, np.empty((0, 3), np.int64)
     return best, _retrace(p, value, latest, end)
@@ -379,9 +378,9 @@ def _retrace(p: Inner, value: Floats, latest: Ints, end: Ints) -> Ints:
     """Stages of the best way, found again from the values."""
     num, top = len(p.available), len(p.memory) - 1
     stride = _strides(p)
-    s, f, b = end[0], end[1], end[3]
+    s, f, g, b = end[0], end[1], end[2], end[3]
     rows = np.empty((len(value) + 1, 3), np.int64)
-    rows[0] = np.array([end[2], 0, b])
+    rows[0, 0], rows[0, 1], rows[0, 2] = g, 0, b
     num_rows = 1
     while f >= 0:
         best, stop, behind = np.inf, top, -1
@@ -394,7 +393,7 @@ def _retrace(p: Inner, value: Floats, latest: Ints, end: Ints) -> Ints:
                 cost += p.extra[f, MIDDLE] + p.hop[f, k]
                 if cost < best:
                     best, stop, behind = cost, a, k
-        rows[num_rows] = np.array([f, b, stop])
+        rows[num_rows, 0], rows[num_rows, 1], rows[num_rows, 2] = f, b, stop
         num_rows += 1
         s, f, b = _state_behind(p, stride, s, f, behind), behind, stop
     return rows[:num_rows]

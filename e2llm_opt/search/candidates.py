@@ -226,20 +226,24 @@ class Candidates:
         return figures.occupancy_s / self.costs.num_chunks * (1 + 1e-12)
 
     def _alone(self, group: Group, devices: tuple[int, ...], role: Role) -> Candidate | None:
-        """Least latency of one request: sums of stages, with as many slots as that cut holds."""
-        costs, fixed = self.costs, self.costs.problem.workload.slots
-        slots = fixed or 1
-        demands = [decode_demand(costs, slots, 1)]
-        if role is Role.MIXED:
-            weights = {costs.output_tokens, costs.output_tokens / costs.num_chunks}
-            demands = [mixed_demand(costs, slots, 1, weight) for weight in sorted(weights)]
-        cuts = [cut for demand in demands for cut in self._cut(devices, demand, "sum")]
+        """Least latency of one request, with as many slots as that cut holds."""
         found = []
-        for cut in dict.fromkeys(cuts):
+        for cut in dict.fromkeys(self._alone_cuts(devices, role)):
             most = self._most_fast(cut, role)
             if most >= 1:
                 found.append(self._candidate(group, role, cut, most))
         return min(found, key=self._latency_alone, default=None)
+
+    def _alone_cuts(self, devices: tuple[int, ...], role: Role) -> Iterator[Cut]:
+        """Yield the cuts with the least sum of stages for a request that is alone."""
+        costs = self.costs
+        slots = costs.problem.workload.slots or 1
+        demands = [decode_demand(costs, slots, 1)]
+        if role is Role.MIXED:
+            weights = {costs.output_tokens, costs.output_tokens / costs.num_chunks}
+            demands = [mixed_demand(costs, slots, 1, weight) for weight in sorted(weights)]
+        for demand in demands:
+            yield from self._cut(devices, demand, "sum")
 
     def _most_fast(self, cut: Cut, role: Role) -> int:
         """Return the most slots that *cut* holds within the speed limits; 0 for none."""
@@ -285,6 +289,9 @@ class Candidates:
         the best of them was best, until nothing changes; where memory binds, also at fewer.
         """
         best = _NOTHING
+        if self._effort.has_sums and len(devices) > 1:
+            alone = [self._best_slots(cut, role) for cut in self._alone_cuts(devices, role)]
+            best = max(alone, key=lambda found: found[0], default=_NOTHING)
         asked: set[int] = set()
         waiting = slot_counts(self.costs, devices, self._effort.max_states)
         while waiting:
