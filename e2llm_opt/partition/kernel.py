@@ -9,7 +9,9 @@ and may hold ``memory[a] - memory[b] <= room[g, position]`` bytes. Two programs:
 
 * ``cover``: which starts can (s, f) reach when no stage costs more than a threshold? The least one
   suffices where all hops are equal; elsewhere a device with few layers can be a quick relay;
-* ``least_sum``: least total cost of [a, L) for each start a. K classes, L layers; float64; positions MIDDLE, FIRST, LAST, ONLY = 0 … 3.
+* ``least_sum``: least total cost of [a, L) for each start a.
+
+K classes, L layers; float64; positions MIDDLE, FIRST, LAST, ONLY = 0 … 3.
 """
 
 from typing import NamedTuple
@@ -338,8 +340,7 @@ def least_sum(p: Inner, limit: float) -> tuple[float, Ints]:
     for g in range(num):
         cost = _front_cost(p, g, num, top)
         if cost <= limit and cost < best:
-            best = cost
-            end = _end(0, -1, g, top)
+            best, end = cost, _end(0, -1, g, top)
         if p.pin[1] < 0 or p.pin[1] == g:
             for a in range(1, top):
                 value[_start_state(p, stride, g), g, a] = _last_cost(p, g, a, limit)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from e2llm_opt.search.evaluate import Evaluator, Outcome
     from e2llm_opt.search.roles import Choice
 
-_NUM_KEPT = {Scope.ANY: 24, Scope.MIXED: 4, Scope.DISAGGREGATED: 4}
+_NUM_KEPT = {Scope.ANY: 256, Scope.MIXED: 32, Scope.DISAGGREGATED: 32}
 
 
 class Archive:
@@ -21,18 +21,21 @@ class Archive:
 
     def __init__(self) -> None:
         self._kept: dict[Scope, list[Choice]] = {scope: [] for scope in Scope}
+        self._known: dict[Scope, set[tuple[object, ...]]] = {scope: set() for scope in Scope}
 
-    def offer(self, found: dict[Scope, Choice]) -> None:
+    def offer(self, found: dict[Scope, list[Choice]]) -> None:
         """Take choices in, if they are among the best."""
-        for scope, choice in found.items():
-            kept = self._kept[scope]
-            is_full = len(kept) >= _NUM_KEPT[scope]
-            if is_full and choice.sort_key >= kept[-1].sort_key:
-                continue
-            if any(choice.sort_key == other.sort_key for other in kept):
-                continue
-            insort(kept, choice, key=lambda c: c.sort_key)
-            del kept[_NUM_KEPT[scope] :]
+        for scope, choices in found.items():
+            kept, known = self._kept[scope], self._known[scope]
+            for choice in choices:
+                name = choice.sort_key
+                if name in known or (len(kept) >= _NUM_KEPT[scope] and name >= kept[-1].sort_key):
+                    continue
+                insort(kept, choice, key=lambda c: c.sort_key)
+                known.add(name)
+                for dropped in kept[_NUM_KEPT[scope] :]:
+                    known.remove(dropped.sort_key)
+                del kept[_NUM_KEPT[scope] :]
 
     def choices(self, scope: Scope) -> tuple[Choice, ...]:
         """Return the choices of *scope*, best first."""

@@ -28,6 +28,8 @@ MAX_REPLICAS = 12
 """Most replicas whose roles are enumerated (DESIGN section 6)."""
 _ROLE_OF = {code: role for role, code in ROLE_CODES.items()}
 _MAX_ROUNDS = 20
+_NUM_RUNNERS_UP = 4
+"""Assignments kept of each grouping: a link may spoil the best."""
 
 
 def engine_roles(problem: Problem) -> tuple[Role, ...]:
@@ -87,8 +89,8 @@ class RoleChooser:
         self._known: dict[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], Ints] = {}
         self._options: dict[tuple[Group, Variant], tuple[int, ...]] = {}
 
-    def best(self, groups: Sequence[Group], variant: Variant) -> dict[Scope, Choice]:
-        """Return the best assignment in which every group has a role, and the best of each scope.
+    def best(self, groups: Sequence[Group], variant: Variant) -> dict[Scope, list[Choice]]:
+        """Return the best assignments in which every group has a role, for each scope, best first.
 
         Parameters
         ----------
@@ -139,7 +141,9 @@ class RoleChooser:
                 return tuple(sorted(classes[d] for d, _, _ in found.cut))
         return ()
 
-    def _pick(self, groups: Sequence[Group], variant: Variant, rows: Ints) -> dict[Scope, Choice]:
+    def _pick(
+        self, groups: Sequence[Group], variant: Variant, rows: Ints
+    ) -> dict[Scope, list[Choice]]:
         if len(rows) == 0:
             return {}
         values = self._evaluator.screen(groups, variant, rows)
@@ -148,7 +152,7 @@ class RoleChooser:
         order = order[values[order, kernel.CAPACITY] > 0]
         is_mixed = (rows[order] == kernel.MIXED).all(axis=1)
         is_split = (rows[order] != kernel.MIXED).all(axis=1)
-        found: dict[Scope, Choice] = {}
+        found: dict[Scope, list[Choice]] = {}
         is_any = {"mixed": is_mixed, "disaggregated": is_split}.get(self._wanted)
         for scope, chosen in (
             (Scope.ANY, order if is_any is None else order[is_any]),
@@ -156,19 +160,20 @@ class RoleChooser:
             (Scope.DISAGGREGATED, order[is_split]),
         ):
             if len(chosen):
-                codes = rows[chosen[0]].tolist()
-                roles = tuple(_ROLE_OF[code] for code in codes)
-                found[scope] = Choice(
-                    key=tuple(keys[chosen[0]].tolist()),
-                    groups=tuple(groups),
-                    roles=roles,
-                    variant=variant,
-                )
+                found[scope] = [
+                    Choice(
+                        key=tuple(keys[row].tolist()),
+                        groups=tuple(groups),
+                        roles=tuple(_ROLE_OF[code] for code in rows[row].tolist()),
+                        variant=variant,
+                    )
+                    for row in chosen[:_NUM_RUNNERS_UP].tolist()
+                ]
         return found
 
     def _by_advantage(
         self, groups: Sequence[Group], variant: Variant, options: list[tuple[int, ...]]
-    ) -> dict[Scope, Choice]:
+    ) -> dict[Scope, list[Choice]]:
         """Sort by prefill rate / decode rate: PREFILL in front, DECODE behind, MIXED between.
 
         Optimal for the divisible problem; then any one role is changed while that helps.
@@ -182,13 +187,13 @@ class RoleChooser:
         for _ in range(_MAX_ROUNDS):
             if Scope.ANY not in found:
                 break
-            codes = [ROLE_CODES[role] for role in found[Scope.ANY].roles]
+            codes = [ROLE_CODES[role] for role in found[Scope.ANY][0].roles]
             rows = np.array(list(_neighbours(codes, options)), dtype=np.int64)
             other = self._pick(groups, variant, rows.reshape(-1, len(groups)))
-            is_better = Scope.ANY in other and other[Scope.ANY].key < found[Scope.ANY].key
-            for scope, choice in other.items():
-                if scope not in found or choice.key < found[scope].key:
-                    found[scope] = choice
+            is_better = Scope.ANY in other and other[Scope.ANY][0].key < found[Scope.ANY][0].key
+            for scope, choices in other.items():
+                merged = {choice.sort_key: choice for choice in [*found.get(scope, []), *choices]}
+                found[scope] = [merged[key] for key in sorted(merged)[:_NUM_RUNNERS_UP]]
             if not is_better:
                 break
         return found

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _QUICK_ASSIGNMENTS = 250
 """Most role assignments a grouping while the genetic algorithm runs."""
 _UNFIT = 1e18
+_MAX_THOROUGH = 6
+"""Most devices for which both kinds of cut are always tried."""
 
 
 class Search:
@@ -76,7 +78,7 @@ class Search:
         is_small = len(self.devices) <= MAX_DEVICES
         is_exhaustive = stop.method == "exhaustive" or (stop.method == "auto" and is_small)
         for variant in self._variants():
-            if variant is not self.variant and self._has_waits():
+            if variant is not self.variant and self._is_settled():
                 return
             if is_exhaustive:
                 self._enumerate(variant, stop)
@@ -110,17 +112,25 @@ class Search:
         return self._variants()[0]
 
     def _variants(self) -> tuple[Variant, ...]:
-        """Cuts for rate first; for latency where that is wanted, or where waits vanish."""
+        """Return the kinds of cut to try: the one that the objective wants first."""
         if self._problem.objective is Objective.THROUGHPUT:
             return (Variant.RATE,)
-        if self._problem.objective is Objective.LATENCY or self._problem.workload.rate_per_s == 0:
+        if self._problem.workload.rate_per_s == 0:
             return (Variant.LATENCY,)
+        if self._problem.objective is Objective.LATENCY:
+            return (Variant.LATENCY, Variant.RATE)
         return (Variant.RATE, Variant.LATENCY)
 
-    def _has_waits(self) -> bool:
-        """Whether even the best plan waits, so that latency decides nothing."""
+    def _is_settled(self) -> bool:
+        """Whether the second kind of cut would hardly help, and many devices make it slow.
+
+        Latency decides nothing while the best plan waits; rate nothing while it is stable.
+        """
         kept = self.archive.choices(Scope.ANY)
-        return bool(kept) and kept[0].key[:2] > (0.0, 0.0)
+        if len(self.devices) <= _MAX_THOROUGH or not kept:
+            return False
+        is_late = kept[0].key[:2] > (0.0, 0.0)
+        return kept[0].key[0] == 0 if self._problem.objective is Objective.LATENCY else is_late
 
     def _enumerate(self, variant: Variant, stop: Stop) -> None:
         available = {k: len(rows) for k, rows in self.candidates.rows.items()}
@@ -199,7 +209,7 @@ class Search:
         archive.offer(found)
         if Scope.ANY not in found:
             return _UNFIT
-        status, first, second, *_ = found[Scope.ANY].key
+        status, first, second, *_ = found[Scope.ANY][0].key
         is_whole = self._problem.objective is Objective.WAITING_TIME and status == 0
         return status * 1e15 + first + (0.5 if is_whole else 1e-9) * second / (1 + abs(second))
 
