@@ -62,19 +62,20 @@ def token_flops(model: Model, layer: int, context: float) -> float:
     return model.layer_flops_per_token[layer] + model.layer_attention_flops[layer] * seen
 
 
-def chunks(prompt_tokens: float, chunk_tokens: float) -> list[float]:
-    """Return the sizes of a prompt's chunks: full ones and, last, what remains [tokens]."""
-    num_chunks = math.ceil(prompt_tokens / chunk_tokens)
-    remainder = prompt_tokens - (num_chunks - 1) * chunk_tokens
-    return [chunk_tokens] * (num_chunks - 1) + [remainder]
+def chunks(prompt_tokens: float, chunk_tokens: float) -> tuple[int, float]:
+    """Return how many full chunks come first, and the size of the last one [tokens]."""
+    num_full = math.ceil(prompt_tokens / chunk_tokens) - 1
+    return num_full, prompt_tokens - num_full * chunk_tokens
 
 
 def layer_prefill_s(problem: Problem, device: Device, layer: int) -> float:
     """Return the time of one layer for a whole mean prompt [s]."""
     model, prompt = problem.model, problem.workload.prompt.mean
-    sizes = chunks(prompt, problem.runtime.prefill_chunk_tokens)
+    chunk = problem.runtime.prefill_chunk_tokens
+    num_full, last = chunks(prompt, chunk)
     computing = prompt * token_flops(model, layer, prompt / 2) / _flop_per_s(device)
-    reading = sum(active_bytes(model, layer, size) for size in sizes) / _bytes_per_s(device)
+    read = num_full * active_bytes(model, layer, chunk) + active_bytes(model, layer, last)
+    reading = read / _bytes_per_s(device)
     return max(computing, reading) + device.layer_overhead_s
 
 

@@ -69,7 +69,7 @@ class Pipeline:
     @property
     def num_chunks(self) -> int:
         """Chunks of a mean prompt, C."""
-        return len(chunks(self._prompt, self.problem.runtime.prefill_chunk_tokens))
+        return 1 + chunks(self._prompt, self.problem.runtime.prefill_chunk_tokens)[0]
 
     # ---- memory -----------------------------------------------------------------------------
 

@@ -79,8 +79,8 @@ class Ladder(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def _fill(slots: Ints, tpot: Floats, pause: Floats, load: Floats) -> Ladder:
-    """Fill slots, the one with the lowest next TPOT first.
+def _fill(slots: Ints, tpot: Floats, pause: Floats, load: Floats, far: Floats) -> Ladder:
+    """Fill slots, the one with the lowest next TPOT first; of equals, the one least *far* away.
 
     Ends early where the pool is so much faster than *load* (arrival rate, tokens a request) that
     further slots are never used: each state then has at most a quarter of the probability before.
@@ -98,8 +98,11 @@ def _fill(slots: Ints, tpot: Floats, pause: Floats, load: Floats) -> Ladder:
     while n < total and spare < _SPARE:
         best, lowest = -1, np.inf
         for r in range(num):
-            if used[r] < slots[r] and (best < 0 or tpot[r, used[r]] < lowest):
-                best, lowest = r, tpot[r, used[r]]
+            if used[r] == slots[r]:
+                continue
+            next_s = tpot[r, used[r]]
+            if best < 0 or next_s < lowest or (next_s == lowest and far[r] < far[best]):
+                best, lowest = r, next_s
         used[best] += 1
         faster = used[best] / (used[best] * pause[best] + load[1] * lowest)
         who[n], step[n] = best, faster - now[best]
@@ -214,10 +217,23 @@ def _mixed(p: Pool, slots: Ladder, arrival: float) -> tuple[Floats, Floats]:
 
 
 @njit(cache=True, error_model="numpy")
+def _distances(p: Pool, roles: Ints) -> Floats:
+    """Return the KV transfers between each P/D replica and all of the other role, added [R] [s]."""
+    far = np.zeros(len(roles))
+    for r in range(len(roles)):
+        for q in range(len(roles)):
+            if roles[r] == PREFILL and roles[q] == DECODE:
+                far[r] += p.transfer[r, q]
+                far[q] += p.transfer[r, q]
+    return far
+
+
+@njit(cache=True, error_model="numpy")
 def _ladders(p: Pool, roles: Ints) -> tuple[Ladder, Ladder, Ladder]:
     """Return the ladders of the PREFILL, the DECODE and the MIXED pool."""
     num = len(roles)
     nothing, one, occupancy = np.zeros(num), p.load.copy(), np.ones((num, 1))
+    far = _distances(p, roles)
     one[1] = 1.0
     first, second, both = np.zeros(num, np.int64), np.zeros(num, np.int64), np.zeros(num, np.int64)
     for r in range(num):
@@ -228,9 +244,9 @@ def _ladders(p: Pool, roles: Ints) -> tuple[Ladder, Ladder, Ladder]:
         elif roles[r] == MIXED:
             both[r] = p.mixed_slots[r]
     return (
-        _fill(first, occupancy, nothing, one),
-        _fill(second, p.decode_tpot, nothing, p.load),
-        _fill(both, p.mixed_tpot, p.mixed_pause, p.load),
+        _fill(first, occupancy, nothing, one, far),
+        _fill(second, p.decode_tpot, nothing, p.load, far),
+        _fill(both, p.mixed_tpot, p.mixed_pause, p.load, nothing),
     )
 
 

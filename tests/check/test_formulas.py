@@ -25,10 +25,10 @@ def seat(start: int, stop: int, *, embedding: bool = False, head: bool = False) 
 
 @pytest.mark.parametrize(
     ("prompt", "expected"),
-    [(16.0, [8, 8]), (17.5, [8, 8, 1.5]), (8.0, [8]), (3.25, [3.25])],
+    [(16.0, (1, 8)), (17.5, (2, 1.5)), (8.0, (0, 8)), (3.25, (0, 3.25))],
 )
 def test_a_prompt_is_cut_into_full_chunks_and_a_remainder(
-    prompt: float, expected: list[float]
+    prompt: float, expected: tuple[int, float]
 ) -> None:
     assert formulas.chunks(prompt, 8) == expected
 
