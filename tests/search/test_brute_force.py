@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from e2llm_opt.cost.costs import Costs
+from e2llm_opt.inventory.classes import DeviceClasses
 from e2llm_opt.problem import Role
 from e2llm_opt.search.atlas import moved
 from e2llm_opt.search.candidates import Variant
@@ -147,3 +148,20 @@ def test_where_replicas_need_several_devices_nothing_beats_the_search(problem: P
 @given(problems(min_devices=5, max_devices=5, max_layers=4, is_linked=True))
 def test_up_to_five_devices_no_grouping_and_no_roles_beat_the_search(problem: Problem) -> None:
     compare(problem)
+
+
+@given(problems(max_devices=5, max_layers=5, is_constrained=True))
+def test_telling_alike_devices_apart_changes_nothing(problem: Problem) -> None:
+    """Classes only save time: with each device a class of its own the best key is the same."""
+    keys = []
+    for is_apart in (False, True):
+        costs = Costs(problem)
+        if is_apart:
+            order = costs.classes.order
+            places = tuple(order.index(d) for d in range(len(order)))
+            costs.classes = DeviceClasses(class_of=places, order=order)
+        search = Search(costs)
+        search.run(EXHAUSTIVE, 0)
+        best = search.best(Scope.ANY)
+        keys.append(NOTHING if best is None else search.evaluator.key(best))
+    assert keys[0] == pytest.approx(keys[1], rel=1e-6)
