@@ -45,7 +45,7 @@ class Shape:
         one device, and so no hop within.
     has_hop
         Pairs of classes that can follow each other [K, K].
-    available, room, starts, pin, is_ordered
+    available, room, starts, pin, uses_all, is_ordered
         As in :class:`~e2llm_opt.partition.kernel.Inner`.
     """
 
@@ -58,6 +58,7 @@ class Shape:
     room: Floats
     starts: Bools
     pin: Ints
+    uses_all: bool
     is_ordered: bool
 
     @property
@@ -113,11 +114,12 @@ def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, in
         back=shape.hops(costs, (demand.back,)),
         starts=shape.starts,
         pin=shape.pin,
+        uses_all=shape.uses_all,
         is_ordered=shape.is_ordered,
     )
     if costs.has_alike_layers:
         return inner, INTERVAL
-    return inner, LEAST if is_even else ALL
+    return inner, LEAST if is_even and not shape.uses_all else ALL
 
 
 def _shapes(
@@ -186,6 +188,9 @@ def _shape(
     if is_ordered:
         groups = _pipeline_order(costs, groups, ends, centre)
     pin = np.array([groups.index((d,)) if d >= 0 else -1 for d in ends])
+    uses_all = costs.problem.constraints.use_all_devices
+    if is_ordered and uses_all:
+        pin[1] = 0
     heads = np.array([rows[0] for rows in groups])
     source, target = np.meshgrid(heads, heads, indexing="ij")
     for k, rows in enumerate(groups):
@@ -205,6 +210,7 @@ def _shape(
         room=costs.room()[heads],
         starts=starts,
         pin=pin,
+        uses_all=uses_all,
         is_ordered=is_ordered,
     )
 

@@ -5,7 +5,7 @@ State ``s`` counts the devices used of each class in mixed radix: ``s = sum(used
 
     time[g, a] - time[g, b] + extra[g, position] + hop[g, f]
 
-and may hold ``memory[a] - memory[b] <= room[g, position]`` bytes. Two programs:
+and may hold ``memory[a] - memory[b] <= room[g, position]`` bytes.
 
 * ``cover``: which starts can (s, f) reach when no stage costs more than a threshold? The least one
   suffices where all hops are equal; elsewhere a device with few layers can be a quick relay;
@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 MIDDLE, FIRST, LAST, ONLY = 0, 1, 2, 3
 LEAST, INTERVAL, ALL = 0, 1, 2
 _NO_LIMIT = 1e300  # above any real cost, below an impossible one (inf) [s]
+_SLACK = 1e-11  # alike layers differ by the rounding of their prefix sums
 
 
 class Inner(NamedTuple):
@@ -45,10 +47,12 @@ class Inner(NamedTuple):
     """Outgoing hop, from row to column [K, K] [s]."""
     back: Floats
     """Hop from the last to the first stage [K, K] [s]; counts in sums only."""
-    starts: NDArray[np.bool_]
+    starts: Bools
     """Layers at which a stage may start [L+1]."""
     pin: Ints
     """Class that must be first, class that must be last; -1 where free [2]."""
+    uses_all: bool
+    """No device may be left out."""
     is_ordered: bool
     """Later classes stand earlier in the pipeline, one device each: no subsets, O(K) states."""
 
@@ -83,7 +87,7 @@ def _next_states(p: Inner, stride: Ints, s: int, target: Ints) -> None:
     """Fill in the states reached from s by one more device of each class; 0 where none."""
     for g in range(len(p.available)):
         if p.is_ordered:
-            target[g] = g + 1 if g + 1 > s else 0
+            target[g] = g + 1 if g == s or (g > s and not p.uses_all) else 0
         elif (s // stride[g]) % (p.available[g] + 1) < p.available[g]:
             target[g] = s + stride[g]
         else:
@@ -122,7 +126,7 @@ def _least_starts(p: Inner, limit: float) -> tuple[Ints, Floats]:
 
 
 @njit(cache=True, error_model="numpy")
-def _neighbours(starts: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+def _neighbours(starts: Bools) -> tuple[Ints, Ints]:
     """Least allowed start at or after each layer, and greatest one before it (0: none)."""
     top = len(starts) - 1
     after, before = np.full(top + 1, top + 1, np.int64), np.zeros(top + 1, np.int64)
@@ -150,14 +154,14 @@ def cover(p: Inner, limit: float, keeps: int) -> tuple[bool, float, Ints]:
     """Cover all layers with no stage that costs more than *limit* [s].
 
     *keeps* says which starts of each (s, f) are kept: LEAST (exact where all hops are equal),
-    INTERVAL (exact where all layers are alike: from the least start to one layer a device), ALL
-    (always exact). Returns whether it can be done; the least cost above *limit* that was in the
-    way (no smaller limit changes the outcome); rows (class, start, stop) in pipeline order.
-
-    From start a of (s, f), g reaches ``least[g, f, a]`` … a - 1; O(states · K²), times L for ALL.
+    INTERVAL (exact where all layers are alike: up to one layer a device), ALL (always exact).
+    Returns whether it can be done; the least cost above *limit* that was in the way; rows (class,
+    start, stop). From a of (s, f), g reaches ``least[g, f, a]`` … a - 1. O(states · K²).
     """
     num, top = len(p.available), len(p.memory) - 1
     stride = _strides(p)
+    full = stride[num] - 1 if p.uses_all else 0
+    limit *= 1.0 + _SLACK
     least, beyond = _least_starts(p, limit)
     lowest = np.full((stride[num], num), top + 1, np.int64)
     highest = np.zeros((stride[num], num), np.int64)
@@ -165,7 +169,7 @@ def cover(p: Inner, limit: float, keeps: int) -> tuple[bool, float, Ints]:
     then = np.zeros(num, np.int64)
     blocked = np.inf
     for g in range(num):
-        cost = _front_cost(p, g, num, top)
+        cost = _front_cost(p, g, num, top) if _start_state(p, stride, g) >= full else np.inf
         if cost <= limit:
             return True, 0.0, _alone(g, top)
         blocked = min(blocked, cost)
@@ -183,7 +187,7 @@ def cover(p: Inner, limit: float, keeps: int) -> tuple[bool, float, Ints]:
                 for a in range(lowest[s, f], top if t > 0 else 0):
                     if not kept[s, f, a]:
                         continue
-                    cost = _front_cost(p, g, f, a)
+                    cost = _front_cost(p, g, f, a) if t >= full else np.inf
                     if cost <= limit:
                         return True, 0.0, _trace(p, kept, least, _end(s, f, g, a))
                     # A middle stage leaves one layer to the stage in front of it.
@@ -218,7 +222,7 @@ def _end(s: int, f: int, g: int, a: int) -> Ints:
 
 
 @njit(cache=True, error_model="numpy")
-def _trace(p: Inner, kept: NDArray[np.bool_], least: Ints, end: Ints) -> Ints:
+def _trace(p: Inner, kept: Bools, least: Ints, end: Ints) -> Ints:
     """Stages of one way to an end (:func:`_end`), in pipeline order."""
     num, top = len(p.available), len(p.memory) - 1
     stride = _strides(p)
@@ -246,11 +250,11 @@ def least_bottleneck(p: Inner, keeps: int, above: float) -> tuple[float, Ints]:
     """Least possible cost of the costliest stage [s] (inf when no cut fits), and a cut that has it.
 
     Bisection between the best cut found and the least cost in the way of the last infeasible limit
-    (at first *above*, any lower bound): both are costs of real stages, so it ends at the optimum.
+    (at first *above*, any lower bound): both are real costs, so it ends at the optimum.
     """
     best, low, limit = np.inf, above, _NO_LIMIT
     stages = np.empty((0, 3), np.int64)
-    while low < best:
+    while low * (1.0 + 4.0 * _SLACK) < best:
         is_covered, blocked, found = cover(p, limit, keeps)
         if is_covered:
             stages = found
@@ -267,21 +271,15 @@ def least_bottleneck(p: Inner, keeps: int, above: float) -> tuple[float, Ints]:
 
 @njit(cache=True, error_model="numpy")
 def costliest(p: Inner, stages: Ints) -> float:
-    """Cost of the costliest stage of a cut [s]."""
-    worst = -np.inf
+    """Cost of the costliest stage of a cut, with its outgoing hop [s]."""
+    worst, last = -np.inf, len(stages) - 1
     for j in range(len(stages)):
-        worst = max(worst, stage_cost(p, stages, j))
+        g, start, stop = stages[j, 0], stages[j, 1], stages[j, 2]
+        position = ONLY if last == 0 else FIRST if j == 0 else LAST if j == last else MIDDLE
+        hop = p.hop[g, stages[j + 1, 0]] if j < last else 0.0
+        cost = p.time[g, stop] - p.time[g, start] + (p.extra[g, position] + hop)
+        worst = max(worst, cost)
     return worst
-
-
-@njit(cache=True, error_model="numpy")
-def stage_cost(p: Inner, stages: Ints, j: int) -> float:
-    """Cost of stage j with its outgoing hop [s]."""
-    g, start, stop = stages[j, 0], stages[j, 1], stages[j, 2]
-    last = len(stages) - 1
-    position = ONLY if last == 0 else FIRST if j == 0 else LAST if j == last else MIDDLE
-    hop = p.hop[g, stages[j + 1, 0]] if j < last else 0.0
-    return p.time[g, stop] - p.time[g, start] + (p.extra[g, position] + hop)
 
 
 @njit(cache=True, error_model="numpy")
@@ -332,6 +330,7 @@ def least_sum(p: Inner, limit: float) -> tuple[float, Ints]:
     """
     num, top = len(p.available), len(p.memory) - 1
     stride = _strides(p)
+    full = stride[num] - 1 if p.uses_all else 0
     latest = _latest_stops(p, limit)
     then = np.zeros(num, np.int64)
     value = np.full((stride[num], num, top + 1), np.inf)
@@ -339,7 +338,7 @@ def least_sum(p: Inner, limit: float) -> tuple[float, Ints]:
     end = _end(0, -1, -1, top)
     for g in range(num):
         cost = _front_cost(p, g, num, top)
-        if cost <= limit and cost < best:
+        if cost <= limit and cost < best and _start_state(p, stride, g) >= full:
             best, end = cost, _end(0, -1, g, top)
         if p.pin[1] < 0 or p.pin[1] == g:
             for a in range(1, top):
@@ -353,7 +352,7 @@ def least_sum(p: Inner, limit: float) -> tuple[float, Ints]:
                 if then[g] == 0:
                     continue
                 back = p.back[p.pin[1] if p.pin[1] >= 0 else f, g]
-                for a in range(1, top):
+                for a in range(1, top if then[g] >= full else 0):
                     cost = _front_cost(p, g, f, a)
                     if cost <= limit and value[s, f, a] + cost + back < best:
                         best = value[s, f, a] + cost + back

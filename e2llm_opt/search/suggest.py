@@ -41,7 +41,7 @@ def explain_infeasible(search: Search, *, seed: int) -> Infeasible:
     256 tokens), fewer slots, smaller weights, a lower speed floor, a constraint less.
     """
     problem = search.evaluator.costs.problem
-    shortage = shortage_of(search.evaluator.costs, search.devices)
+    shortage = shortage_of(costs_of(_free(problem)), search.devices)
     return Infeasible(
         reason=_reason(search, shortage),
         kv_cache_bytes=shortage.kv_cache_bytes,
@@ -100,6 +100,11 @@ def _reason(search: Search, shortage: Shortage) -> str:
     return f"the constraints cannot be met: {_constraints(problem)}"
 
 
+def _free(problem: Problem) -> Problem:
+    """Return *problem* without the constraint that keeps a device from being left out."""
+    return replace(problem, constraints=replace(problem.constraints, use_all_devices=False))
+
+
 def _constraints(problem: Problem) -> str:
     constraints = problem.constraints
     words = []
@@ -142,7 +147,7 @@ def _changes(search: Search, shortage: Shortage) -> Iterator[tuple[str, Problem]
 
 def _largest_context(search: Search) -> int:
     """Largest multiple of 256 tokens whose KV cache some cut of all devices holds; 0 if none."""
-    problem = search.evaluator.costs.problem
+    problem = _free(search.evaluator.costs.problem)
     low, high = 0, -(-problem.workload.context_tokens // _CONTEXT_STEP)
     slots = problem.workload.slots or 1
     while high - low > 1:
