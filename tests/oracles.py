@@ -226,7 +226,7 @@ class World:
         chunks = self.num_chunks(tokens)
         times = [(stage + hop) / chunks for stage, hop in self.prefill_stages(cut, tokens)]
         if self.problem.runtime.is_pipelined:
-            return sum(times) + (chunks - 1) * max(times), chunks * max(times)
+            return sum(times + [max(times)] * (chunks - 1)), chunks * max(times)
         return chunks * sum(times), chunks * sum(times)
 
     def rounds(self, cut: Cut, n: int) -> float:
