@@ -117,9 +117,9 @@ def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, in
         uses_all=shape.uses_all,
         is_ordered=shape.is_ordered,
     )
-    if costs.has_alike_layers:
-        return inner, INTERVAL
-    return inner, LEAST if is_even and not shape.uses_all else ALL
+    if is_even and not shape.uses_all:
+        return inner, LEAST
+    return inner, INTERVAL if costs.has_alike_layers else ALL
 
 
 def _shapes(
