@@ -72,8 +72,6 @@ class World:
     problem: Problem
     _known: dict[tuple[int, int], list[tuple[float, float]]] = field(default_factory=dict)
 
-    # ------------------------------------------------------------ devices and layers
-
     @property
     def chunks(self) -> int:
         return self.num_chunks(self.problem.workload.prompt.mean)
@@ -129,8 +127,6 @@ class World:
         reading = model.head_bytes / self.bytes_per_s(d)
         return max(reading, batch * model.head_flops_per_token / self.flop_per_s(d))
 
-    # ------------------------------------------------------------ memory
-
     def holds_head(self, cut: Cut, j: int) -> bool:
         return j == (0 if self.problem.runtime.head == "first" else len(cut) - 1)
 
@@ -160,8 +156,6 @@ class World:
             for j in range(len(cut))
         )
 
-    # ------------------------------------------------------------ hops
-
     def hop(self, source: int, target: int, num_bytes: float, centre: int) -> float:
         devices, runtime = self.problem.devices, self.problem.runtime
         is_star = runtime.topology == "star"
@@ -188,8 +182,6 @@ class World:
         if runtime.sends_logits:
             back += batch * self.problem.model.vocab_size * LOGIT_BYTES
         return float(back)
-
-    # ------------------------------------------------------------ stages of a replica
 
     def prefill_stages(self, cut: Cut, tokens: float) -> list[tuple[float, float]]:
         """(stage, outgoing hop) of a whole prompt."""
@@ -245,8 +237,6 @@ class World:
         is_short = self.problem.runtime.mixed_pause is MixedPause.OCCUPANCY
         return occupancy if is_short else latency
 
-    # ------------------------------------------------------------ the inner problem
-
     def times(
         self, cut: Cut, role: str, slots: int, micro_batches: int
     ) -> list[tuple[float, float]]:
@@ -293,6 +283,22 @@ class World:
 def slowest(times: list[tuple[float, float]]) -> float:
     """Slowest stage with its outgoing hop; the hop back occupies nobody."""
     return max(stage + (hop if j < len(times) - 1 else 0.0) for j, (stage, hop) in enumerate(times))
+
+
+# ---------------------------------------------------------------- the outer problem
+
+
+def groupings(rows: Sequence[int]) -> Iterator[list[tuple[int, ...]]]:
+    """Yield every set of disjoint non-empty subsets of *rows*, the empty one included."""
+    if not rows:
+        yield []
+        return
+    first, rest = rows[0], rows[1:]
+    for found in groupings(rest):
+        yield found
+        yield [(first,), *found]
+        for i, group in enumerate(found):
+            yield [*found[:i], (first, *group), *found[i + 1 :]]
 
 
 # ---------------------------------------------------------------- KV caches on the move

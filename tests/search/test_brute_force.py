@@ -18,6 +18,7 @@ from e2llm_opt.search.polish import is_whole
 from e2llm_opt.search.roles import Scope, engine_roles
 from e2llm_opt.search.search import Search
 from e2llm_opt.search.stop import Stop
+from tests.oracles import groupings
 from tests.strategies import problems
 
 if TYPE_CHECKING:
@@ -29,19 +30,6 @@ if TYPE_CHECKING:
 
 EXHAUSTIVE = Stop(method="exhaustive")
 NOTHING: Key = (9.0,)
-
-
-def groupings(rows: Sequence[int]) -> Iterator[list[tuple[int, ...]]]:
-    """Yield every set of disjoint non-empty subsets of *rows*, the empty one included."""
-    if not rows:
-        yield []
-        return
-    first, rest = rows[0], rows[1:]
-    for found in groupings(rest):
-        yield found
-        yield [(first,), *found]
-        for i, group in enumerate(found):
-            yield [*found[:i], (first, *group), *found[i + 1 :]]
 
 
 def test_five_devices_have_203_groupings() -> None:
