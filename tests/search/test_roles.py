@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from e2llm_opt.search.search import Search
 from e2llm_opt.search.seeds import seed_groupings
 from e2llm_opt.search.stop import Stop
 from e2llm_opt.workload.workload import Lengths, Workload
-from tests.strategies import problems
+from tests.strategies import problems, relabelled
 
 
 def cluster(num_devices: int, rate_per_s: float, seed: int) -> Problem:
@@ -136,3 +137,16 @@ def test_an_evolved_plan_is_never_worse_than_any_grouping_it_was_seeded_with(
                 assert replicas is not None
                 seeded = search.evaluator.outcome(replicas)
                 assert search.evaluator.key(best) <= search.evaluator.key(seeded)
+
+
+@pytest.mark.parametrize("objective", [Objective.THROUGHPUT, Objective.WAITING_TIME])
+def test_names_and_order_change_nothing_in_what_evolution_finds(objective: Objective) -> None:
+    problem = replace(cluster(9, 2.0, 0), objective=objective)
+    keys = []
+    for asked in (problem, relabelled(problem, Random(5))):  # noqa: S311 - any shuffle will do
+        search = Search(Costs(asked))
+        search.run(Stop(max_evaluations=200, stagnation=5, method="ga"), 0)
+        best = search.best(Scope.ANY)
+        assert best is not None
+        keys.append(search.evaluator.key(best))
+    assert keys[0] == keys[1]
