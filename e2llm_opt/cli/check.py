@@ -10,6 +10,7 @@ import click
 
 from e2llm_opt.cli.group import EXIT_NO
 from e2llm_opt.cli.problem import load_problem, problem_options
+from e2llm_opt.cli.progress import progress_line
 from e2llm_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def command(plan: str, inventory: str, as_json: bool, quiet: bool, **options: An
     from e2llm_opt.report.refusals import print_check
 
     problem = load_problem(inventory, options)
-    report = _report(plan, problem)
+    with progress_line(sys.stderr, quiet=quiet, doing="checking the plan"):
+        report = _report(plan, problem)
     if as_json:
         sys.stdout.write(dump_json(report.to_dict()))
     elif not quiet:

@@ -52,7 +52,7 @@ def command(
       e2llm-opt plan campus.yaml --method ga --seed 1 --time-limit 20
     """
     from e2llm_opt.cli.interruption import interruptible
-    from e2llm_opt.cli.progress import search_progress
+    from e2llm_opt.cli.progress import progress_line
     from e2llm_opt.plan.infeasible import Infeasible
     from e2llm_opt.plan.output import STANDARD_OUTPUT, refuse_unwritable, write_text_atomically
     from e2llm_opt.solve import plan
@@ -60,7 +60,11 @@ def command(
     problem = load_problem(inventory, options)
     if output is not None:
         refuse_unwritable(output)
-    with search_progress(sys.stderr, quiet=quiet) as shown, interruptible(shown) as progress:
+    preparing = "preparing (the first plan ever compiles its kernels)"
+    with (
+        progress_line(sys.stderr, quiet=quiet, doing=preparing) as line,
+        interruptible(line) as progress,
+    ):
         answer = plan(problem, seed=seed, stop=_stop(options), progress=progress)
     as_json = as_json or output == STANDARD_OUTPUT
     if output is not None and output != STANDARD_OUTPUT:
