@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from e2llm_opt.cli import words
 from e2llm_opt.cli.group import EXIT_NO
 from e2llm_opt.cli.problem import load_problem, problem_options
 from e2llm_opt.cli.progress import progress_line
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @click.command("check")
-@click.argument("plan")
-@click.argument("inventory")
+@click.argument("plan", shell_complete=words.files)
+@click.argument("inventory", shell_complete=words.files)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the report.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code says it.")
 @problem_options

@@ -23,6 +23,7 @@ _COMMANDS = {
     "check": "Recompute a plan and list what is wrong with it.",
     "catalog": "List known devices, models, weight formats and runtimes.",
     "schema": "Print the JSON Schema of a plan.",
+    "completion": "Print what a shell needs to complete commands and options.",
 }
 """Command: its help in the list of commands. Its code stands in the module of its name."""
 

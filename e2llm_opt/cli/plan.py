@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from e2llm_opt.cli import words
 from e2llm_opt.cli.group import EXIT_NO
 from e2llm_opt.cli.problem import Amount, load_problem, problem_options
 
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
 
 
 @click.command("plan")
-@click.argument("inventory")
-@click.option("-o", "--output", help="Write the plan as JSON to this file; - is stdout.")
+@click.argument("inventory", shell_complete=words.files)
+@click.option(
+    "-o",
+    "--output",
+    help="Write the plan as JSON to this file; - is stdout.",
+    shell_complete=words.files,
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the report.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no report and no progress.")
 @problem_options
