@@ -8,6 +8,8 @@ import time
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+from e2llm_opt.report.width import columns
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 PATIENCE_S = 2.0
 """What ends sooner shows nothing [s]."""
 _PERIOD_S = 0.2
-_DEFAULT_COLUMNS = 80
 _ERASE = "\r\x1b[K"
 STOPPING = "stopping; Ctrl-C again quits at once"
 
@@ -80,7 +81,7 @@ class Line:
         if self._ended.wait(PATIENCE_S):
             return
         while not self._ended.is_set():
-            self._write(_ERASE + self.text(_columns(self._file) - 1))
+            self._write(_ERASE + self.text(columns(self._file) - 1))
             self._ended.wait(_PERIOD_S)
         self._write(_ERASE)
 
@@ -91,8 +92,8 @@ class Line:
         except OSError:  # the terminal has gone; whoever prints the answer will say so
             self._ended.set()
 
-    def text(self, columns: int) -> str:
-        """Return what the line says, cut to so many columns."""
+    def text(self, width: int) -> str:
+        """Return what the line says, cut to *width* columns."""
         state = self._state
         parts = [f"{time.monotonic() - self._began:.0f} s"]
         if state is None:
@@ -102,7 +103,7 @@ class Line:
             parts.append("Ctrl-C keeps it")
         if self._is_stopping:
             parts.insert(1, STOPPING)
-        return " | ".join(part for part in parts if part)[: max(columns, 1)]
+        return " | ".join(part for part in parts if part)[: max(width, 1)]
 
 
 def _doing(state: Progress) -> str:
@@ -110,14 +111,3 @@ def _doing(state: Progress) -> str:
         return f"trying {state.doing}" if state.doing else ""
     planned = "" if state.planned is None else f" of {state.planned}"
     return f"{state.doing} {state.done}{planned}"
-
-
-def _columns(file: IO[str]) -> int:
-    """Return the width of the terminal; COLUMNS wins, as it does in the report."""
-    given = os.environ.get("COLUMNS", "")
-    if given.isdecimal() and int(given) > 0:
-        return int(given)
-    try:
-        return os.get_terminal_size(file.fileno()).columns or _DEFAULT_COLUMNS
-    except OSError:
-        return _DEFAULT_COLUMNS
