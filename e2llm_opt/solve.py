@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -78,10 +79,11 @@ def _document(
     search: Search, chosen: Outcome, notes: tuple[str, ...], run: tuple[int, str, float]
 ) -> Plan:
     from e2llm_opt.search import alternatives, assemble, cautions  # noqa: PLC0415 - as above
+    from e2llm_opt.search.explain import explain  # noqa: PLC0415
 
     costs = search.evaluator.costs
     seed, method, began = run
-    return Plan(
+    found = Plan(
         problem=assemble.problem_of(costs.problem, seed, method),
         replicas=assemble.replicas_of(costs, chosen),
         routes=assemble.routes_of(costs, chosen),
@@ -96,3 +98,4 @@ def _document(
             elapsed_s=round(time.monotonic() - began, 3),
         ),
     )
+    return replace(found, explain=explain(costs, chosen, found))

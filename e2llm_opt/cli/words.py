@@ -81,7 +81,8 @@ def _names(kind: str) -> list[tuple[str, str]]:
 def _words(option: str) -> list[str]:
     from typing import get_args, get_type_hints
 
-    from e2llm_opt.problem import Constraints, Objective
+    from e2llm_opt.constraints import Constraints
+    from e2llm_opt.problem import Objective
 
     if option == "objective":
         return [str(word) for word in Objective]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from e2llm_opt.constraints import Constraints
 from e2llm_opt.errors import InputError
 from e2llm_opt.loading.schema import (
     ConstraintsEntry,
@@ -12,7 +13,6 @@ from e2llm_opt.loading.schema import (
     WorkloadEntry,
 )
 from e2llm_opt.loading.validate import checked, nearest
-from e2llm_opt.constraints import Constraints
 from e2llm_opt.problem import Objective
 from e2llm_opt.workload.trace import read_trace
 from e2llm_opt.workload.workload import Lengths, Workload, context_for
