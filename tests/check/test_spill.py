@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from e2llm_opt.check import formulas
 from e2llm_opt.check.check import check
 from e2llm_opt.check.formulas import Seat
+from e2llm_opt.check.paths import Ways
+from e2llm_opt.check.pipeline import Pipeline
 from e2llm_opt.check.spill import missing_keys
 from e2llm_opt.check.verdict import Report
 from e2llm_opt.inventory.device import Device, MemoryKind
 from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.model.model import Model
-from e2llm_opt.problem import Problem
+from e2llm_opt.problem import Problem, Role
 from e2llm_opt.runtime import MixedPause
 from e2llm_opt.workload.workload import Lengths
 from tests.check.small import (
@@ -136,6 +138,13 @@ def test_the_remainder_of_a_prompt_moves_what_it_touches() -> None:
     assert prefill == pytest.approx(expected)
 
 
+def test_each_full_chunk_moves_what_is_spilled() -> None:
+    longer = replace(WORKLOAD, prompt=Lengths(mean=32.0))
+    # Four chunks: 4 · 1000 / 500 read, 4 · 600 / 200 moved, overhead 0.5.
+    own = formulas.layer_prefill_s(alone(card(), workload=longer), card(), 0, is_spilled=True)
+    assert own == pytest.approx(20.5)
+
+
 def test_a_stage_adds_up_spilled_and_other_layers() -> None:
     seat = Seat(device=card(), start=0, stop=4, has_embedding=True, has_head=True, spilled=(1, 3))
     asked = alone(card(), runtime=HOSTED)
@@ -227,6 +236,35 @@ def test_slots_not_stated_count_what_they_make_spill() -> None:
         report = check(whole(None), alone(card(memory=5256.0, **speeds)))
         assert report.replicas[0].slots == slots
         assert spilled(report) == [layers]
+
+
+def test_of_equal_rates_the_most_slots_are_chosen() -> None:
+    # Bound by computing, without overhead: a token takes as long whatever the batch.
+    even = card(memory_bandwidth_bytes_per_s=1e9, layer_overhead_s=0.0)
+    assert check(whole(None), alone(even)).replicas[0].slots == 4
+
+
+def test_what_is_spilled_depends_on_the_slots_alone() -> None:
+    asked = alone(card(memory=5256.0))
+    pipeline = Pipeline(
+        problem=asked,
+        ways=Ways(asked.inventory, asked.runtime),
+        role=Role.MIXED,
+        seats=(
+            Seat(
+                device=asked.inventory.devices[0],
+                start=0,
+                stop=4,
+                has_embedding=True,
+                has_head=True,
+                spills_as_needed=True,
+            ),
+        ),
+    )
+    many = pipeline.spilling(4)
+    assert many.seats[0].spilled == (0, 2)
+    assert many.spilling(4) == many
+    assert many.spilling(1).seats[0].spilled == ()
 
 
 def test_slots_not_stated_leave_room_in_host_ram() -> None:
