@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from e2llm_opt.check.check import check
+from e2llm_opt.constraints import Constraints
 from e2llm_opt.inventory.digest import inventory_sha256
 from e2llm_opt.inventory.inventory import Inventory
-from e2llm_opt.problem import Constraints, Problem
+from e2llm_opt.problem import Problem
 from tests.check.small import (
     MODEL,
     WORKLOAD,
