@@ -245,11 +245,6 @@ def test_claims_about_places_are_checked(claim: dict[str, Any], thing: str) -> N
     assert name == "a"
 
 
-def test_spilled_layers_are_not_supported() -> None:
-    plan = by_hand(stage("a", 0, 2, spilled_layers=[1]), stage("b", 2, 4))
-    assert "spilled" in single(plan, problem(TWO))[0]
-
-
 @pytest.mark.parametrize(
     ("listed", "what", "name"),
     [
