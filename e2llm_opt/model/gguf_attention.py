@@ -98,14 +98,17 @@ def attention_of(reader: FactReader, architecture: str, num_layers: int, width: 
     heads = _each_layer(reader, f"{prefix}.head_count", num_layers) or (0,) * num_layers
     kv_heads = _each_layer(reader, f"{prefix}.head_count_kv", num_layers) or heads
     windows = _windows(reader, architecture, num_layers)
-    usual = width // heads[0] if heads[0] else 0
+    usual = width // next((number for number in heads if number), width + 1)
     widths = {}
     for part in ("key", "value"):
         full = _given(reader.whole(f"{prefix}.{part}_length"), usual)
         windowed = _given(reader.whole(f"{prefix}.{part}_length_swa"), full)
         widths[part] = tuple(windowed if window else full for window in windows)
-    first_sharing = num_layers - (reader.whole(f"{prefix}.shared_kv_layers") or 0)
-    first_sharing = min(first_sharing, _LAYERS_WITH_CACHE.get(architecture, num_layers))
+    num_sharing = reader.whole(f"{prefix}.shared_kv_layers") or 0
+    if num_sharing >= num_layers:
+        wrong = f"{num_sharing} of {num_layers} layers"
+        reader.fault(f"{prefix}.shared_kv_layers", wrong, "the first layers have caches to share")
+    first_sharing = min(num_layers - num_sharing, _LAYERS_WITH_CACHE.get(architecture, num_layers))
     return Attention(
         heads=heads,
         kv_heads=kv_heads,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ARCHITECTURE: Final = "general.architecture"
 _NO_DECODER: Final = ("clip", "bert", "t5", "wavtokenizer")
-"""Beginnings or ends of architectures that no engine generates text with, layer after layer."""
+"""What is in the names of architectures that are projectors or have encoders."""
 
 
 def facts_of(
@@ -85,7 +85,8 @@ def _needed(reader: FactReader, key: str) -> int:
     """Return a positive number, noting where there is none."""
     value = reader.whole(key)
     if not value and not reader.is_faulty(key):
-        reader.fault(key, "missing" if value is None else "must be positive, got 0")
+        wrong = "missing" if value is None else "must be positive, got 0"
+        reader.fault(key, wrong, "the file is damaged, or no language model")
     return value or 0
 
 

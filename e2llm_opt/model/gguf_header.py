@@ -2,8 +2,8 @@
 
 Layout: magic, version, two counts, the metadata, one record a tensor (all little-endian). The
 package ``gguf`` has a reader as well, but it maps the file, insists on the tensors' data, believes
-every count and makes objects of each token (8 s for 150,000). This one reads forward in blocks,
-checks every count before it is used, and passes over what nobody asks for.
+every count and makes objects of each token, which takes seconds. This one reads forward in
+blocks, checks every count before it is used, and passes over what nobody asks for.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ MAX_NAME_BYTES: Final = 1024
 """Longest key or tensor name [bytes]."""
 MAX_KEPT_BYTES: Final = 2**16
 """Longer texts (chat templates) and lists (tokens, scores) are passed over [bytes]."""
+MAX_KEPT_NUMBERS: Final = 2**20
+"""Most numbers of lists that are kept of one header: in Python each takes many bytes."""
 MAX_DEPTH: Final = 4
 MAX_DIMENSIONS: Final = 4
 MAX_ELEMENTS: Final = 2**50
 """No tensor has more elements."""
 VERSIONS: Final = (2, 3)
 _MAGIC: Final = b"GGUF"
-_BLOCK_BYTES: Final = int(MIB)
+_BLOCK_BYTES: Final = 2**16
 _SCALARS: Final = {
     number: struct.Struct(f"<{code}")
     for number, code in zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True)
@@ -117,6 +119,7 @@ class _Source:
     def __init__(self, file: IO[bytes], name: str) -> None:
         self.name = name
         self.num_texts = 0
+        self.num_kept = 0
         self._file = file
         self._block = b""
         self._at = 0
@@ -265,7 +268,8 @@ def _read_list(source: _Source, key: str, depth: int) -> list[int | float | bool
         form = _SCALARS[item_type]
         size = form.size * length
         source.claim(size, f"{key}: a list")
-        if size <= MAX_KEPT_BYTES:
+        if size <= MAX_KEPT_BYTES and source.num_kept + length <= MAX_KEPT_NUMBERS:
+            source.num_kept += length
             return list(struct.unpack(f"<{length}{form.format[1:]}", source.take(size)))
         source.skip(size)
     elif item_type == _TEXT:

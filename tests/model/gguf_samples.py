@@ -14,6 +14,7 @@ from gguf.quants import quant_shape_to_byte_shape
 from e2llm_opt.model.shape import is_latent, is_moe_layer, layer_type
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from e2llm_opt.model.facts import ModelFacts
@@ -37,7 +38,7 @@ class Sample:
         named = {key.replace("__", "."): value for key, value in keys.items()}
         return replace(self, keys={**self.keys, **named})
 
-    def with_tensors(self, tensors: Tensors) -> Sample:
+    def with_tensors(self, tensors: Mapping[str, tuple[tuple[int, ...], Kind]]) -> Sample:
         return replace(self, tensors={**self.tensors, **tensors})
 
     def without(self, *names: str) -> Sample:
