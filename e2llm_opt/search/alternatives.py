@@ -93,8 +93,7 @@ def _reason(search: Search, costs: Costs, d: int) -> str:
     if problem.devices[d].name in problem.constraints.exclude:
         return "excluded by constraints.exclude"
     num_layers = problem.model.num_layers
-    held = costs.memory_prefix(problem.workload.slots or 1)
-    most = int(np.searchsorted(held, costs.room()[d, 0], side="right")) - 1
+    most = _most_layers(costs, d)
     is_linked = bool(np.isfinite(costs.tables.latency[d].min(axis=1)).any())
     if most <= 0:
         return "not even one layer with its KV cache fits into its memory"
@@ -105,6 +104,16 @@ def _reason(search: Search, costs: Costs, d: int) -> str:
     if most >= num_layers:
         return "no replica with it makes the plan better"
     return f"holds {most} of {num_layers} layers; no replica with it makes the plan better"
+
+
+def _most_layers(costs: Costs, d: int) -> int:
+    """Return how many of the first layers device d can hold, spilling what may."""
+    held = costs.memory_prefix(costs.problem.workload.slots or 1)
+    for most in range(len(held) - 1, 0, -1):
+        spilled = costs.spill_rule.most((d, 0, most), 0)
+        if held[most] - spilled <= costs.room()[d, 0]:
+            return most
+    return 0
 
 
 def _identity(outcome: Outcome) -> list[tuple[object, ...]]:
