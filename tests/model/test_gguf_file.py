@@ -175,9 +175,7 @@ def test_kv_heads_may_differ_by_layer(tmp_path: Path) -> None:
 
 
 def test_the_first_layers_may_have_no_attention(tmp_path: Path) -> None:
-    sample = dense().with_keys(
-        attention__head_count=[0, 8, 8], attention__head_count_kv=[0, 2, 2]
-    )
+    sample = dense().with_keys(attention__head_count=[0, 8, 8], attention__head_count_kv=[0, 2, 2])
     model = built(sample, tmp_path)
     assert list(model.layer_kv_bytes_per_token) == [0, 512, 512]
 
