@@ -78,7 +78,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 def problem_options(function: AnyFunction) -> AnyFunction:
     """Add the options of this module to a command."""
     options = (
-        click.option("--model", help="Catalogue name or path to config.json."),
+        click.option("--model", help="Catalogue name, or path to a config.json or .gguf file."),
         click.option("--weights", help="Weight format: f16, q8_0, q4_k_m, mxfp4, awq, fp8 ..."),
         click.option("--kv-cache", help="Format of the KV cache: f16, q8_0 ..."),
         click.option("--runtime", help="generic, llama.cpp, vllm, sglang, prima.cpp, exo ..."),
