@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from e2llm_opt.check.constraint_rules import fixed_layer_rules, pin_rules
 from e2llm_opt.check.formulas import embedding_stage, head_stage
 from e2llm_opt.check.spill import WHOLE_BYTE, some
 from e2llm_opt.check.verdict import Violation
@@ -29,6 +30,8 @@ def plan_rules(given: GivenPlan, problem: Problem) -> Iterator[Violation]:
     yield from _device_rules(given, problem)
     yield from _unused_rules(given, problem)
     yield from _role_rules(given, problem)
+    yield from pin_rules(given, problem)
+    yield from fixed_layer_rules(given, problem)
     wanted = problem.constraints.replicas
     if wanted is not None and wanted != len(given.replicas):
         yield Violation(what="constraints.replicas", need=wanted, have=len(given.replicas))
