@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from e2llm_opt.cli import words
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -78,19 +80,48 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 def problem_options(function: AnyFunction) -> AnyFunction:
     """Add the options of this module to a command."""
     options = (
-        click.option("--model", help="Catalogue name, or path to a config.json or .gguf file."),
-        click.option("--weights", help="Weight format: f16, q8_0, q4_k_m, mxfp4, awq, fp8 ..."),
-        click.option("--kv-cache", help="Format of the KV cache: f16, q8_0 ..."),
-        click.option("--runtime", help="generic, llama.cpp, vllm, sglang, prima.cpp, exo ..."),
-        click.option("--objective", help="waiting_time, latency, throughput, max_context or cost."),
-        click.option("--roles", help="auto, disaggregated or mixed."),
+        click.option(
+            "--model",
+            help="Catalogue name, or path to a config.json or .gguf file.",
+            shell_complete=words.catalogue("models"),
+        ),
+        click.option(
+            "--weights",
+            help="Weight format: f16, q8_0, q4_k_m, mxfp4, awq, fp8 ...",
+            shell_complete=words.catalogue("weights"),
+        ),
+        click.option(
+            "--kv-cache",
+            help="Format of the KV cache: f16, q8_0 ...",
+            shell_complete=words.catalogue("kv_cache"),
+        ),
+        click.option(
+            "--runtime",
+            help="generic, llama.cpp, vllm, sglang, prima.cpp, exo ...",
+            shell_complete=words.catalogue("runtimes"),
+        ),
+        click.option(
+            "--objective",
+            help="waiting_time, latency, throughput, max_context or cost.",
+            shell_complete=words.choice_of("objective"),
+        ),
+        click.option(
+            "--roles",
+            help="auto, disaggregated or mixed.",
+            shell_complete=words.choice_of("roles"),
+        ),
         click.option("--replicas", type=_COUNT, help="Exactly so many replicas."),
         click.option(
             "--use-all-devices/--leave-devices-out",
             default=None,
             help="Whether every device must hold layers.",
         ),
-        click.option("--exclude", multiple=True, help="Device not to use; may be repeated."),
+        click.option(
+            "--exclude",
+            multiple=True,
+            help="Device not to use; may be repeated.",
+            shell_complete=words.devices,
+        ),
         click.option(
             "--pin",
             type=_Pair("REPLICA=DEVICE,..."),

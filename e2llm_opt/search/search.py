@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import itertools
 from typing import TYPE_CHECKING
 
 from e2llm_opt.baselines import BASELINES
@@ -13,7 +13,7 @@ from e2llm_opt.search.candidates import QUICK, Candidates, variants
 from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.exhaustive import MAX_DEVICES, all_groups, packings
 from e2llm_opt.search.polish import polish
-from e2llm_opt.search.progress import Progress
+from e2llm_opt.search.progress import Teller
 from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.roles import RoleChooser, Scope, engine_roles
 from e2llm_opt.search.rules import Rules
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _QUICK_ASSIGNMENTS = 250
 """Most role assignments a grouping while the genetic algorithm runs."""
 _UNFIT = 1e18
+_COUNT_AFTER_S = 1.0
+"""Once a search runs so long it is worth knowing how many packings there are [s]."""
 _MAX_THOROUGH = 6
 """Most devices for which both kinds of cut are always tried."""
 
@@ -56,13 +58,14 @@ class Search:
         Outcome of each baseline by name, where it exists.
     rules
         Which outcomes the constraints allow.
+    teller
+        Passes on how far the search is.
     """
 
     def __init__(self, costs: Costs, progress: ProgressCallback | None = None) -> None:
         self._costs = costs
         self._problem = costs.problem
-        self._progress = progress
-        self._began = time.monotonic()
+        self.teller = Teller(costs.problem, progress)
         excluded = set(self._problem.constraints.exclude)
         self.devices = [
             d for d in costs.classes.order if self._problem.devices[d].name not in excluded
@@ -119,15 +122,19 @@ class Search:
 
     def _enumerate(self, variant: Variant, stop: Stop) -> None:
         available = {k: len(rows) for k, rows in self.candidates.rows.items()}
-        groups = [
-            group
-            for group in all_groups(available)
-            if self.rules.allows_group(group) and self._chooser.options(group, variant)
-        ]
-        for packing in packings(groups, available):
+        every = [g for g in all_groups(available) if self.rules.allows_group(g)]
+        groups: list[Group] = []
+        self.teller.planned = len(every)
+        for number, group in enumerate(every, start=1):
+            groups += [group] if self._chooser.options(group, variant) else []
+            self._tell("group", number, self.archive)
+        self.teller.planned = 0
+        for number, packing in enumerate(packings(groups, available), start=1):
             if self.rules.allows(packing):
                 self.archive.offer(self._chooser.best(packing, variant))
-                self._tell()
+            if self._is_worth_counting():
+                self.teller.planned = sum(1 for _ in packings(groups, available))
+            self._tell("packing", number, self.archive)
             if self._is_late(stop):
                 return
 
@@ -142,6 +149,7 @@ class Search:
         quick = RoleChooser(judge, roles, _QUICK_ASSIGNMENTS)
         archive = Archive()
         known: dict[tuple[Group, ...], float] = {}
+        self.teller.planned, number = stop.max_evaluations, itertools.count(1)
 
         def worth(labels: Labels) -> float:
             packing = self._groups(labels, variant, quick)
@@ -155,7 +163,7 @@ class Search:
         def tell() -> None:
             self.evaluator.num_evaluations += judge.num_evaluations
             judge.num_evaluations = 0
-            self._tell(archive)
+            self._tell("grouping", next(number), archive)
 
         try:
             evolve(
@@ -234,18 +242,16 @@ class Search:
         return self.evaluator.outcome([candidate])
 
     def _is_late(self, stop: Stop) -> bool:
-        return stop.time_limit_s is not None and self._elapsed() > stop.time_limit_s
+        return stop.time_limit_s is not None and self.teller.elapsed_s > stop.time_limit_s
 
-    def _elapsed(self) -> float:
-        return time.monotonic() - self._began
+    def _is_worth_counting(self) -> bool:
+        is_asked = self.teller.is_heard and not self.teller.planned
+        return is_asked and self.teller.elapsed_s > _COUNT_AFTER_S
 
-    def _tell(self, archive: Archive | None = None) -> None:
-        if self._progress is None:
-            return
-        kept = (archive or self.archive).choices(Scope.ANY)
-        words = f"{len(kept[0].groups)} replicas, key {kept[0].key[:3]}" if kept else "none yet"
-        self._progress(
-            Progress(
-                evaluations=self.evaluator.num_evaluations, elapsed_s=self._elapsed(), best=words
+    def _tell(self, doing: str, number: int, archive: Archive) -> None:
+        teller, judge = self.teller, self.evaluator
+        if teller.is_heard:
+            teller.doing, teller.done = doing, number
+            teller.tell(
+                archive.choices(Scope.ANY)[:1], judge.num_evaluations, judge.ranking.wait_unit_s
             )
-        )
