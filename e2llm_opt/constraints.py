@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 
+Roles = Literal["auto", "disaggregated", "mixed"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
     """What every plan must obey.
@@ -35,7 +38,7 @@ class Constraints:
 
     replicas: int | None = None
     use_all_devices: bool = False
-    roles: Literal["auto", "disaggregated", "mixed"] = "auto"
+    roles: Roles = "auto"
     exclude: tuple[str, ...] = ()
     pin: Mapping[str, Sequence[str]] | tuple[tuple[str, tuple[str, ...]], ...] = ()
     layers: Mapping[str, int] | tuple[tuple[str, int], ...] = ()

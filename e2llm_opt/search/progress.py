@@ -65,7 +65,7 @@ _STABLE = {
     "max_context": ("context", "wait", "latency"),
 }
 """What a key holds behind its status, by objective (:meth:`Ranking.keys`)."""
-_UNSTABLE = ("drain", "alone")
+_UNSTABLE = {"max_context": ("context", "drain", "alone")}
 _NO_STEADY_STATE = 1e299
 
 
@@ -182,7 +182,7 @@ class Interruption:
 def figures_of(objective: str, key: Key, wait_unit_s: float) -> dict[str, float]:
     """Return what a *key* says: wait, latency, latency alone [s] and capacity [1/s]."""
     status, *values = key
-    names = _STABLE.get(objective, ()) if status == 0 else _UNSTABLE if status == 1 else ()
+    names = _STABLE[objective] if status == 0 else _UNSTABLE.get(objective, ("drain", "alone"))
     found = {
         name: value for name, value in zip(names, values, strict=False) if value < _NO_STEADY_STATE
     }

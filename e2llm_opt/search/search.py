@@ -104,6 +104,24 @@ class Search:
             return None
         return found
 
+    def ranked(self, num: int) -> list[Outcome]:
+        """Return the best outcomes that differ in groups or roles, best first, at most *num*."""
+        best = self.best(Scope.ANY)
+        if best is None:
+            return []
+        found = {_shape(best): best}
+        for choice in self.archive.choices(Scope.ANY) if num > 1 else ():
+            replicas = self.evaluator.place(choice.groups, choice.roles, choice.variant)
+            if replicas is None:
+                continue
+            outcome = self.evaluator.outcome(replicas)
+            shape, key = _shape(outcome), self.evaluator.key(outcome)
+            known = found.get(shape)
+            if key[0] < IMPOSSIBLE and (known is None or key < self.evaluator.key(known)):
+                found[shape] = outcome
+        others = sorted(found.values(), key=self.evaluator.key)
+        return [best, *(o for o in others if o is not best and _shape(o) != _shape(best))][:num]
+
     @property
     def variant(self) -> Variant:
         """The kind of cut that was searched first."""
@@ -255,3 +273,8 @@ class Search:
             teller.tell(
                 archive.choices(Scope.ANY)[:1], judge.num_evaluations, judge.ranking.wait_unit_s
             )
+
+
+def _shape(outcome: Outcome) -> tuple[tuple[Group, str], ...]:
+    """Return who is grouped with whom, in which role, by device class."""
+    return tuple(sorted((c.group, str(c.role)) for c in outcome.replicas))
