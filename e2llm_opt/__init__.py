@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from e2llm_opt.search.progress import Progress as Progress
     from e2llm_opt.search.stop import Stop as Stop
     from e2llm_opt.solve import plan as plan
+    from e2llm_opt.solve import plans as plans
     from e2llm_opt.workload.workload import Lengths as Lengths
     from e2llm_opt.workload.workload import Workload as Workload
 
@@ -79,6 +80,7 @@ _HOME = {
     "load_plan": "plan.json_file",
     "partition": "partition.partition",
     "plan": "solve",
+    "plans": "solve",
     "runtime": "runtime",
 }
 """Public name: the module below this package that defines it."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from e2llm_opt import __version__
+from e2llm_opt.errors import InputError
 from e2llm_opt.plan.plan import Bound, Plan, RunProvenance
 
 if TYPE_CHECKING:
@@ -54,25 +55,48 @@ def plan(
         When interrupted before any plan was found. Afterwards the best plan is returned, with a
         warning; and while changes are tried that may make a plan possible, those known to help.
     """
+    answer = plans(problem, top=1, seed=seed, stop=stop, progress=progress)
+    return answer[0] if isinstance(answer, tuple) else answer
+
+
+def plans(
+    problem: Problem,
+    *,
+    top: int,
+    seed: int = 0,
+    stop: Stop | None = None,
+    progress: ProgressCallback | None = None,
+) -> tuple[Plan, ...] | Infeasible:
+    """Return up to *top* plans that differ in groups or roles, the best first.
+
+    Parameters and errors are those of :func:`plan`; the first plan is what it returns.
+
+    Raises
+    ------
+    InputError
+        When *top* is not positive.
+    """
     from e2llm_opt.cost.costs import costs_of  # noqa: PLC0415 - numpy and numba come with it
     from e2llm_opt.search.progress import Interruption  # noqa: PLC0415
-    from e2llm_opt.search.roles import Scope  # noqa: PLC0415
     from e2llm_opt.search.search import Search  # noqa: PLC0415
     from e2llm_opt.search.stop import Stop  # noqa: PLC0415
     from e2llm_opt.search.suggest import explain_infeasible  # noqa: PLC0415
 
+    if top < 1:
+        raise InputError(f"top must be at least 1, got {top}.")
     began = time.monotonic()
     limits = stop or Stop()
     search = Search(costs_of(problem), progress)
     with Interruption() as interruption:
         search.run(limits, seed)
-    chosen = search.best(Scope.ANY)
-    if chosen is None:
+    chosen = search.ranked(top)
+    if not chosen:
         if interruption.happened:
             raise KeyboardInterrupt
         return explain_infeasible(search, seed=seed)
     notes = (_INTERRUPTED,) if interruption.happened else ()
-    return _document(search, chosen, notes, (seed, limits.method, began))
+    run = seed, limits.method, began
+    return tuple(_document(search, outcome, notes, run) for outcome in chosen)
 
 
 def _document(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the report.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no report and no progress.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="So many plans that differ in groups or roles, the best first.",
+)
 @problem_options
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
@@ -43,44 +51,60 @@ def command(
     output: str | None,
     as_json: bool,
     quiet: bool,
+    top: int,
     seed: int,
     **options: Any,
 ) -> None:
     """Find the best plan for INVENTORY, a YAML file of devices, links, model and workload.
 
-    Options win over the file. Ctrl-C ends the search and keeps the best plan so far.
+    Options win over the file. Ctrl-C ends the search and keeps the best plan so far. With --top,
+    the second plan goes to plan-2.json and so on, and --json prints {"plans": [...]}.
 
     \b
     Examples:
       e2llm-opt plan homelab.yaml
       e2llm-opt plan homelab.yaml -o plan.json --rate 0.5
       e2llm-opt plan homelab.yaml --json --model llama-3.1-8b --weights q4_k_m
+      e2llm-opt plan homelab.yaml --top 3 -o plan.json
       e2llm-opt plan campus.yaml --method ga --seed 1 --time-limit 20
     """
     from e2llm_opt.cli.interruption import interruptible
     from e2llm_opt.cli.progress import progress_line
-    from e2llm_opt.plan.infeasible import Infeasible
+    from e2llm_opt.plan.json_file import dump_json
     from e2llm_opt.plan.output import STANDARD_OUTPUT, refuse_unwritable, write_text_atomically
-    from e2llm_opt.solve import plan
+    from e2llm_opt.solve import plans
 
     problem = load_problem(inventory, options)
-    if output is not None:
-        refuse_unwritable(output)
+    files = _files(output, top)
+    for file in files:
+        refuse_unwritable(file)
     preparing = "preparing (the first plan ever compiles its kernels)"
     with (
         progress_line(sys.stderr, quiet=quiet, doing=preparing) as line,
         interruptible(line) as progress,
     ):
-        answer = plan(problem, seed=seed, stop=_stop(options), progress=progress)
-    as_json = as_json or output == STANDARD_OUTPUT
-    if output is not None and output != STANDARD_OUTPUT:
-        write_text_atomically(output, answer.to_json())
-    if as_json:
-        sys.stdout.write(answer.to_json())
+        answer = plans(problem, top=top, seed=seed, stop=_stop(options), progress=progress)
+    answers: tuple[Plan | Infeasible, ...]
+    answers = answer if isinstance(answer, tuple) else (answer,)
+    for file, one in zip(files, answers, strict=False):
+        write_text_atomically(file, one.to_json())
+    if as_json or output == STANDARD_OUTPUT:
+        is_list = top > 1 and isinstance(answer, tuple)
+        sys.stdout.write(dump_json({"plans": answers}) if is_list else answers[0].to_json())
     elif not quiet:
-        _print(answer)
-    if isinstance(answer, Infeasible):
+        _print(answers)
+    if not isinstance(answer, tuple):
         click.get_current_context().exit(EXIT_NO)
+
+
+def _files(output: str | None, top: int) -> list[str]:
+    """Return where each plan goes: plan.json, plan-2.json …; none for standard output."""
+    from e2llm_opt.plan.output import STANDARD_OUTPUT
+
+    if output is None or output == STANDARD_OUTPUT:
+        return []
+    path = Path(output)
+    return [output, *(str(path.with_stem(f"{path.stem}-{i}")) for i in range(2, top + 1))]
 
 
 def _stop(options: dict[str, Any]) -> Stop:
@@ -93,12 +117,15 @@ def _stop(options: dict[str, Any]) -> Stop:
     return Stop(**given)
 
 
-def _print(answer: Plan | Infeasible) -> None:
+def _print(answers: tuple[Plan | Infeasible, ...]) -> None:
     from e2llm_opt.plan.plan import Plan
+    from e2llm_opt.report.ranking import print_ranking
     from e2llm_opt.report.refusals import print_infeasible
     from e2llm_opt.report.terminal import print_plan
 
-    if isinstance(answer, Plan):
-        print_plan(answer, sys.stdout)
+    best = answers[0]
+    if isinstance(best, Plan):
+        print_plan(best, sys.stdout)
+        print_ranking([plan for plan in answers if isinstance(plan, Plan)], sys.stdout)
     else:
-        print_infeasible(answer, sys.stdout)
+        print_infeasible(best, sys.stdout)

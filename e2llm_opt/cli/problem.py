@@ -35,6 +35,22 @@ class Amount(click.FloatRange):
         return number
 
 
+class _Pair(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4 on
+    """``name=value``."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return name and value, or fail as a usage error."""
+        name, equals, rest = str(value).partition("=")
+        if not (name.strip() and equals and rest.strip()):
+            self.fail(f"{value!r} is not {self.name}.", param, ctx)
+        return name.strip(), rest.strip()
+
+
 _POSITIVE = Amount(min=0, min_open=True)
 _COUNT = click.IntRange(min=1)
 _OPTIONS: dict[str, tuple[str, ...]] = {
@@ -47,6 +63,8 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "replicas": ("constraints", "replicas"),
     "use_all_devices": ("constraints", "use_all_devices"),
     "exclude": ("constraints", "exclude"),
+    "pin": ("constraints", "pin"),
+    "layers": ("constraints", "layers"),
     "rate": ("workload", "rate_per_s"),
     "prompt_tokens": ("workload", "prompt_tokens"),
     "output_tokens": ("workload", "output_tokens"),
@@ -64,7 +82,7 @@ def problem_options(function: AnyFunction) -> AnyFunction:
     options = (
         click.option(
             "--model",
-            help="Catalogue name or path to config.json.",
+            help="Catalogue name, or path to a config.json or .gguf file.",
             shell_complete=words.catalogue("models"),
         ),
         click.option(
@@ -84,7 +102,7 @@ def problem_options(function: AnyFunction) -> AnyFunction:
         ),
         click.option(
             "--objective",
-            help="waiting_time, latency or throughput.",
+            help="waiting_time, latency, throughput, max_context or cost.",
             shell_complete=words.choice_of("objective"),
         ),
         click.option(
@@ -103,6 +121,18 @@ def problem_options(function: AnyFunction) -> AnyFunction:
             multiple=True,
             help="Device not to use; may be repeated.",
             shell_complete=words.devices,
+        ),
+        click.option(
+            "--pin",
+            type=_Pair("REPLICA=DEVICE,..."),
+            multiple=True,
+            help="Devices that one replica must have, such as chat=tower,laptop; may be repeated.",
+        ),
+        click.option(
+            "--layers",
+            type=_Pair("DEVICE=NUMBER"),
+            multiple=True,
+            help="Exactly so many layers on a device; may be repeated.",
         ),
         click.option("--rate", type=Amount(min=0), help="Arrival rate [requests/s]."),
         click.option(
@@ -148,5 +178,23 @@ def overrides(given: Mapping[str, Any]) -> dict[str, Any]:
         section = answer
         for key in path[:-1]:
             section = section.setdefault(key, {})
-        section[path[-1]] = list(value) if isinstance(value, tuple) else value
+        section[path[-1]] = _PAIRS[option](value) if option in _PAIRS else _plain(value)
     return answer
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _pins(pairs: tuple[tuple[str, str], ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for replica, devices in pairs:
+        found.setdefault(replica, []).extend(name.strip() for name in devices.split(","))
+    return found
+
+
+def _layers(pairs: tuple[tuple[str, str], ...]) -> dict[str, int | str]:
+    return {device: int(num) if num.isdecimal() else num for device, num in pairs}
+
+
+_PAIRS = {"pin": _pins, "layers": _layers}

@@ -79,14 +79,14 @@ def _names(kind: str) -> list[tuple[str, str]]:
 
 
 def _words(option: str) -> list[str]:
-    from typing import get_args, get_type_hints
+    from typing import get_args
 
-    from e2llm_opt.constraints import Constraints
+    from e2llm_opt.constraints import Roles
     from e2llm_opt.problem import Objective
 
     if option == "objective":
         return [str(word) for word in Objective]
-    return list(get_args(get_type_hints(Constraints)[option]))
+    return list(get_args(Roles))
 
 
 def _devices(path: str) -> Iterator[str]:

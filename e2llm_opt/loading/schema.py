@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from e2llm_opt.constraints import Roles  # noqa: TC001 - pydantic reads it
 from e2llm_opt.errors import InputError
 from e2llm_opt.loading.fields import (
     AllHosts,
@@ -227,8 +228,9 @@ class ConstraintsEntry(Section):
 
     replicas: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
     use_all_devices: Switch = False
-    roles: Literal["auto", "disaggregated", "mixed"] = "auto"
-    pin: dict[str, Any] | None = None
+    roles: Roles = "auto"
+    pin: dict[Text, list[Text]] = Field(default_factory=dict)
+    layers: dict[Text, Annotated[Whole, Field(ge=1, le=100_000)]] = Field(default_factory=dict)
     exclude: list[Text] = Field(default_factory=list)
 
 

@@ -4,8 +4,7 @@ State ``s`` counts the devices used of each class in mixed radix: ``s = sum(used
 ``f`` is the class of the first device so far. A stage ``[b, a)`` on class g in front of f costs
 ``times[g, b, a] + hop[g, f]``, infinite where it does not fit into memory.
 
-* ``cover``: which starts can (s, f) reach when no stage costs more than a threshold? The least one
-  suffices where all hops are equal; elsewhere a device with few layers can be a quick relay;
+* ``cover``: which starts can (s, f) reach when no stage costs more than a threshold?
 * ``least_sum``: least total cost of [a, L) for each start a.
 
 K classes, L layers; float64.
@@ -43,7 +42,7 @@ class Inner(NamedTuple):
     middle: Floats
     """What a middle stage takes beside its layers [K] [s]."""
     is_additive: Bools
-    """Times of middle stages that fit are differences of *prefix*, plus *middle* [K]."""
+    """Middle stages that fit take differences of *prefix*, plus *middle* [K]."""
     hop: Floats
     """Outgoing hop, from row to column [K, K] [s]."""
     back: Floats
@@ -187,8 +186,8 @@ def cover(p: Inner, limit: float, keeps: int) -> tuple[bool, float, Ints]:
     blocked = np.inf
     for g in range(num):
         s = _start_state(p, stride, g)
-        cost = _front_cost(p, g, num, top) if _is_complete(p, stride, s) else np.inf
         if _may_be_last(p, g):
+            cost = _front_cost(p, g, num, top) if _is_complete(p, stride, s) else np.inf
             if cost <= limit:
                 return True, 0.0, _trace(p, kept, limit, (0, -1, g, top))
             blocked = min(blocked, cost, beyond[g, num, top])
@@ -252,8 +251,8 @@ def _trace(p: Inner, kept: Bools, limit: float, end: End) -> Ints:
 def least_bottleneck(p: Inner, keeps: int, above: float) -> tuple[float, Ints]:
     """Least possible cost of the costliest stage [s] (inf when no cut fits), and a cut that has it.
 
-    Bisection between the best cut found and the least cost in the way of the last infeasible limit
-    (at first *above*, any lower bound): both are real costs, so it ends at the optimum.
+    Bisection between the best cut found and the least cost in the way of the last limit that was
+    too low (at first *above*): both are real costs, so it ends at the optimum.
     """
     best, low, limit = np.inf, above, NO_LIMIT
     stages = np.empty((0, 3), np.int64)
@@ -285,17 +284,13 @@ def costliest(p: Inner, stages: Ints) -> float:
 
 @njit(cache=True, error_model="numpy")
 def _latest_stops(p: Inner, limit: float) -> Ints:
-    """Greatest stop a of a middle stage ``[b, a)`` on g before f [K, K, L+1]; b when none.
-
-    For classes that are additive; L - 1 for others, whose stages are tried one by one.
-    """
+    """Greatest stop a of a middle stage ``[b, a)`` of an additive g before f; b when none."""
     num, top = len(p.available), len(p.starts) - 1
     latest = np.full((num, num, top + 1), top - 1, np.int64)
     for g in range(num):
         for f in range(num if p.is_additive[g] else 0):
             a = top - 1
             for b in range(top - 1, -1, -1):
-                # Position FIRST is not asked for; it may have less room than MIDDLE.
                 while a > b > 0 and not p.times[g, b, a] + p.hop[g, f] <= limit:
                     a -= 1
                 latest[g, f, b] = max(a, b)
@@ -351,20 +346,16 @@ def least_sum(p: Inner, limit: float) -> tuple[float, Ints]:
     end = (0, -1, -1, top)
     for g in range(num):
         s = _start_state(p, stride, g)
-        if not _may_be_last(p, g):
-            continue
-        cost = _front_cost(p, g, num, top)
+        cost = _front_cost(p, g, num, top) if _may_be_last(p, g) else np.inf
         if cost <= limit and cost < best and _is_complete(p, stride, s):
             best, end = cost, (0, -1, g, top)
-        for a in range(1, top):
+        for a in range(1, top if _may_be_last(p, g) else 0):
             cost = p.times[g, a, top] if p.starts[a] else np.inf
             value[s, g, a] = cost if cost <= limit else np.inf
     for s in range(1, stride[num]):
         _next_states(p, stride, s, then)
         for f in range(num):
-            if value[s, f].min() == np.inf:
-                continue
-            for g in range(num):
+            for g in range(num if value[s, f].min() < np.inf else 0):
                 if then[g] == 0:
                     continue
                 back = p.back[p.pin[1] if p.pin[1] >= 0 else f, g]

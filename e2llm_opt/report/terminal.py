@@ -111,6 +111,7 @@ def _memory(stage: Stage) -> Text:
 def _predicted(plan: Plan) -> RenderableType:
     figures, bound = plan.predicted, plan.bound
     grid = Table.grid(padding=(0, 3, 0, 0))
+    price = "-" if figures.cost_per_hour is None else f"{figures.cost_per_hour:.3g}/h"
     power = "-" if figures.power_w is None else f"{number(figures.power_w)} W"
     best = f"{rate(bound.capacity_per_s)}, gap {percent(bound.gap)}, {_PROOFS[bound.proof]}"
     rows = (
@@ -118,6 +119,7 @@ def _predicted(plan: Plan) -> RenderableType:
         ("TTFT", seconds(figures.ttft_s), "bound", best if bound.capacity_per_s else "none"),
         ("TPOT", seconds(figures.tpot_s), "prefill", _share(figures.prefill_share_of_work)),
         ("latency", seconds(figures.latency_s), "power", power),
+        ("longest request", f"{_longest(plan)} tokens", "cost", price),
     )
     for left, value, right, other in rows:
         grid.add_row(left, Text(value, style="bold"), right, Text(other, style="bold"))
@@ -126,6 +128,14 @@ def _predicted(plan: Plan) -> RenderableType:
     asked = rate(plan.problem.workload.get("rate_per_s"))
     above = f"Not stable: {asked} arrive, more than the capacity; the queue grows for ever."
     return Group(grid, Text(above, style="bold red"))
+
+
+def _longest(plan: Plan) -> int:
+    """Return the longest request that MIXED, or PREFILL and DECODE together, can hold [tokens]."""
+    most = dict.fromkeys(_ROLE_STYLES, 0)
+    for replica in plan.replicas:
+        most[replica.role] = max(most[replica.role], replica.max_context_tokens)
+    return max(most["MIXED"], min(most["PREFILL"], most["DECODE"]))
 
 
 def _share(share: float) -> str:

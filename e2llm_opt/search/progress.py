@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from e2llm_opt.problem import Problem
-    from e2llm_opt.search.evaluate import Key
+    from e2llm_opt.search.ranking import Key
     from e2llm_opt.search.roles import Choice
 
 NONE_YET = "none yet"
@@ -62,9 +62,11 @@ _STABLE = {
     "waiting_time": ("wait", "latency"),
     "latency": ("alone", "wait", "latency"),
     "throughput": ("drain", "wait", "latency"),
+    "cost": ("price", "wait", "latency"),
+    "max_context": ("context", "wait", "latency"),
 }
-"""What a key holds behind its status, by objective (search/evaluate.py: Evaluator.keys)."""
-_UNSTABLE = ("drain", "alone")
+"""What a key holds behind its status, by objective (:meth:`Ranking.keys`)."""
+_UNSTABLE = {"max_context": ("context", "drain", "alone")}
 _NO_STEADY_STATE = 1e299
 
 
@@ -181,7 +183,7 @@ class Interruption:
 def figures_of(objective: str, key: Key, wait_unit_s: float) -> dict[str, float]:
     """Return what a *key* says: wait, latency, latency alone [s] and capacity [1/s]."""
     status, *values = key
-    names = _STABLE.get(objective, ()) if status == 0 else _UNSTABLE if status == 1 else ()
+    names = _STABLE[objective] if status == 0 else _UNSTABLE.get(objective, ("drain", "alone"))
     found = {
         name: value for name, value in zip(names, values, strict=False) if value < _NO_STEADY_STATE
     }

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from e2llm_opt.constraints import Constraints
 from e2llm_opt.inventory.device import Device
 from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.inventory.link import Link
@@ -20,10 +21,11 @@ from e2llm_opt.loading.load import problem_from_mapping
 from e2llm_opt.model.facts import ModelFacts
 from e2llm_opt.plan.infeasible import Infeasible
 from e2llm_opt.plan.plan import Plan
-from e2llm_opt.problem import Constraints, Problem
+from e2llm_opt.problem import Problem
 from e2llm_opt.runtime import runtime
 from e2llm_opt.solve import plan
 from e2llm_opt.workload.workload import Lengths, Workload
+from tests.suggestions import applied
 
 GB = 1e9
 KV_BYTES = 10_000.0
@@ -164,28 +166,9 @@ def answer(name: str) -> Infeasible:
     return found
 
 
-def changed(asked: Problem, change: str) -> Problem:
-    """Make one suggested change."""
-    key, value = change.split(": ")
-    workload, constraints = asked.workload, asked.constraints
-    match key:
-        case "context_tokens" | "slots":
-            number: dict[str, Any] = {key: int(value)}
-            return replace(asked, workload=replace(workload, **number))
-        case "min_tokens_per_s":
-            slower = replace(workload, min_tokens_per_s=float(value), slo_tpot_s=None)
-            return replace(asked, workload=slower)
-        case "weights":
-            return replace(asked, weights=value)
-        case _:
-            words: dict[str, Any] = {"leave it out": None, "false": False}
-            free = {key.removeprefix("constraints."): words.get(value, value)}
-            return replace(asked, constraints=replace(constraints, **free))
-
-
 def changes(name: str) -> dict[str, str]:
     """Return what is suggested, by key."""
-    return dict(suggestion.change.split(": ") for suggestion in answer(name).suggestions)
+    return dict(suggestion.change.split(": ", 1) for suggestion in answer(name).suggestions)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -198,7 +181,7 @@ def test_there_is_no_plan_and_a_reason(name: str) -> None:
 def test_every_suggestion_makes_it_feasible(name: str) -> None:
     for suggestion in answer(name).suggestions:
         assert suggestion.makes == "feasible"
-        assert isinstance(plan(changed(PROBLEMS[name], suggestion.change)), Plan)
+        assert isinstance(plan(applied(PROBLEMS[name], suggestion.change)), Plan)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -207,7 +190,7 @@ def test_a_suggested_context_is_the_largest_multiple_of_256(name: str) -> None:
     assert tokens % 256 == 0
     if tokens:
         assert tokens < PROBLEMS[name].workload.context_tokens
-        more = changed(PROBLEMS[name], f"context_tokens: {tokens + 256}")
+        more = applied(PROBLEMS[name], f"context_tokens: {tokens + 256}")
         assert isinstance(plan(more), Infeasible)
 
 
@@ -215,7 +198,7 @@ def test_a_suggested_context_is_the_largest_multiple_of_256(name: str) -> None:
 def test_suggested_slots_are_the_most(name: str) -> None:
     slots = int(changes(name).get("slots", 0))
     if slots:
-        more = changed(PROBLEMS[name], f"slots: {slots + 1}")
+        more = applied(PROBLEMS[name], f"slots: {slots + 1}")
         assert isinstance(plan(more), Infeasible)
 
 
@@ -223,7 +206,7 @@ def test_suggested_slots_are_the_most(name: str) -> None:
 def test_a_suggested_speed_is_close_to_the_limit(name: str) -> None:
     speed = float(changes(name).get("min_tokens_per_s", 0))
     if speed:
-        more = changed(PROBLEMS[name], f"min_tokens_per_s: {speed * 1.1}")
+        more = applied(PROBLEMS[name], f"min_tokens_per_s: {speed * 1.1}")
         assert isinstance(plan(more), Infeasible)
 
 

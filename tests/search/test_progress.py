@@ -48,8 +48,11 @@ def test_the_figures_told_last_are_those_of_the_best_that_was_found(
     search = Search(costs_of(at_rate(homelab, rate_per_s, objective)), states.append)
     search.run(Stop(method="exhaustive"), 0)
     best = search.archive.best(Scope.ANY, search.evaluator)
+    if objective is Objective.COST and rate_per_s > 1:
+        assert best is None  # the service level is hard, and nothing is fast enough
+        return
     assert best is not None
-    last, unit_s = states[-1], search.evaluator.wait_unit_s
+    last, unit_s = states[-1], search.evaluator.ranking.wait_unit_s
     assert last.num_replicas == len(best.replicas)
     assert (last.best_waiting_s is not None) == best.is_stable
     if last.best_waiting_s is not None:
