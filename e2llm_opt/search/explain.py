@@ -74,7 +74,7 @@ def _groups(costs: Costs, plan: Plan) -> str:
     if not able:
         return (
             f"Groups: {named(names)} share the model in {replica.id}, "
-            "because none of them can hold it alone."
+            f"because {'neither' if len(names) == 2 else 'none'} of them can hold it alone."  # noqa: PLR2004
         )
     whom = "each of them" if len(able) == len(names) else named(able)
     return (
@@ -158,6 +158,7 @@ def _slot_limit(costs: Costs, replica: Replica, slots: Slots | None) -> Iterator
         + named([problem.devices[d].name for d, _ in slots.lacking] or ["-"]),
         SlotLimit.SPEED: f"one more would make streams too slow ({_floor(costs)})",
         SlotLimit.RATE: "one more would not serve more requests a second",
+        SlotLimit.CONTEXT: "one more would shorten the longest request it can hold",
     }[slots.limit]
     yield f"Slots: {replica.id} has {replica.slots}, because {why}."
 
@@ -207,9 +208,14 @@ def _transfer_help(plan: Plan) -> Iterator[str]:
     moving = sum(route.rate_per_s * route.kv_transfer_s for route in plan.routes) / arriving
     if moving > LARGE_SHARE * wait:
         slow = max(plan.routes, key=lambda route: route.rate_per_s * route.kv_transfer_s)
+        where = {replica.id: replica.stages for replica in plan.replicas}
+        ends = [
+            f"{named([stage.device for stage in where[name]])} ({name})"
+            for name in (slow.prefill, slow.decode)
+        ]
         yield (
-            f"Would help: a faster link from {slow.prefill} to {slow.decode}; moving KV caches "
-            f"makes up {time_text(moving)} of the {time_text(wait)} that requests wait."
+            f"Would help: a faster link from {ends[0]} to {ends[1]}; moving KV caches makes up "
+            f"{time_text(moving)} of the {time_text(wait)} that requests wait."
         )
 
 

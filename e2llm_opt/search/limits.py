@@ -10,6 +10,7 @@ import numpy as np
 from e2llm_opt.cost.cut import position_of
 from e2llm_opt.cost.pipeline import bottleneck, decode, decode_stages, prefill
 from e2llm_opt.cost.roofline import bytes_read, flops, kv_bytes
+from e2llm_opt.problem import Objective
 from e2llm_opt.search.assemble import hop_paths
 from e2llm_opt.search.cut_figures import CutFigures
 
@@ -31,6 +32,8 @@ class SlotLimit(StrEnum):
     SPEED = "speed"
     RATE = "rate"
     """One more would not bring more requests a second."""
+    CONTEXT = "context"
+    """One more would shorten the longest request, which is the objective."""
 
 
 class Slots(NamedTuple):
@@ -69,8 +72,11 @@ def slots_of(costs: Costs, candidate: Candidate) -> Slots:
     lacking = tuple(_lacking(costs, candidate, n))
     if lacking:
         return Slots(SlotLimit.MEMORY, lacking, is_fast and has_gain)
-    limit = SlotLimit.RATE if is_fast else SlotLimit.SPEED
-    return Slots(limit, (), would_pay=has_gain and not is_fast)
+    if not is_fast:
+        return Slots(SlotLimit.SPEED, (), would_pay=has_gain)
+    if costs.problem.objective is Objective.MAX_CONTEXT and has_gain:
+        return Slots(SlotLimit.CONTEXT, (), would_pay=False)
+    return Slots(SlotLimit.RATE, (), would_pay=False)
 
 
 def _stream_s(costs: Costs, candidate: Candidate, slots: int) -> float:
