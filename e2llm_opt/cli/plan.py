@@ -84,8 +84,7 @@ def command(
         interruptible(line) as progress,
     ):
         answer = plans(problem, top=top, seed=seed, stop=_stop(options), progress=progress)
-    answers: tuple[Plan | Infeasible, ...]
-    answers = answer if isinstance(answer, tuple) else (answer,)
+    answers: tuple[Plan | Infeasible, ...] = answer if isinstance(answer, tuple) else (answer,)
     for file, one in zip(files, answers, strict=False):
         write_text_atomically(file, one.to_json())
     if as_json or output == STANDARD_OUTPUT:
