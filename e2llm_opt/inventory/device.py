@@ -119,7 +119,7 @@ class Device:
                 )
         if self.host_memory_bytes > 0 and self.memory_kind != MemoryKind.DISCRETE:
             raise InputError(
-                f"Device '{self.name}': its memory is the host's RAM, which host_memory_bytes would "
+                f"Device '{self.name}': its memory is the host's RAM, host_memory_bytes would "
                 "count twice; raise memory_bytes instead."
             )
         if self.usable_bytes <= 0:
