@@ -53,6 +53,7 @@ def plan(
         warning.
     """
     from e2llm_opt.cost.costs import costs_of  # noqa: PLC0415 - numpy and numba come with it
+    from e2llm_opt.search.paper.refusal import explain_no_plan  # noqa: PLC0415
     from e2llm_opt.search.roles import Scope  # noqa: PLC0415
     from e2llm_opt.search.search import Search  # noqa: PLC0415
     from e2llm_opt.search.stop import Stop  # noqa: PLC0415
@@ -74,7 +75,8 @@ def plan(
     if chosen is None:
         if notes:
             raise KeyboardInterrupt
-        return explain_infeasible(search, seed=seed)
+        explain = explain_infeasible if search.paper is None else explain_no_plan
+        return explain(search, seed=seed)
     return _document(search, chosen, notes, (seed, limits.method, began))
 
 
@@ -93,7 +95,7 @@ def _document(
         predicted=assemble.predicted_of(costs, chosen),
         bound=Bound(),
         alternatives=alternatives.alternatives_of(search, chosen),
-        warnings=(*notes, *cautions.cautions(costs, chosen)),
+        warnings=(*notes, *search.remarks(chosen), *cautions.cautions(costs, chosen)),
         provenance=RunProvenance(
             e2llm_opt=__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),

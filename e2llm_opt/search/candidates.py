@@ -55,6 +55,7 @@ FULL = Effort(
 QUICK = Effort(max_states=48, micro_batches=(1, 2, 4, 8, 16, 32), has_sums=False)
 """While the genetic algorithm runs over many devices."""
 _MAX_ASKED = 12
+_NUM_NODES = 7
 _NOTHING: tuple[float, int, Cut] = (0.0, 0, ())
 Group = tuple[int, ...]
 """A replica's devices as sorted class numbers, one entry a device."""
@@ -174,17 +175,18 @@ class Candidates:
         least = float(self.costs.memory_prefix(1)[-1])
         return sum(float(room[self.rows[k][0], 0]) for k in group) >= least - _tables(self.costs)
 
-    def at_cut(self, cut: Cut) -> Candidate | None:
-        """Return a MIXED replica with a given cut and as many slots as it holds fast enough.
+    def at_cut(
+        self, cut: Cut, role: Role = Role.MIXED, at_most: int | None = None
+    ) -> Candidate | None:
+        """Return a replica with a given cut and as many slots as it holds fast enough.
 
         None where it breaks memory, the speed limits, or has no path between two stages.
         """
-        most = self._most_fast(cut, Role.MIXED)
-        if most < 1:
+        slots = self._most_fast(cut, role, at_most)
+        if slots < 1:
             return None
-        classes = self.costs.classes.class_of
-        group = tuple(sorted(classes[d] for d, _, _ in cut))
-        return self._candidate(group, Role.MIXED, cut, most)
+        group = tuple(sorted(self.costs.classes.class_of[d] for d, _, _ in cut))
+        return self._candidate(group, role, cut, slots)
 
     def concrete(self, group: Group) -> tuple[int, ...]:
         """Return device rows for *group*: the first of each class."""
@@ -245,9 +247,11 @@ class Candidates:
         for demand in demands:
             yield from self._cut(devices, demand, "sum")
 
-    def _most_fast(self, cut: Cut, role: Role) -> int:
+    def _most_fast(self, cut: Cut, role: Role, at_most: int | None = None) -> int:
         """Return the most slots that *cut* holds within the speed limits; 0 for none."""
-        legal = np.flatnonzero(self._rates(cut, role))
+        if role is Role.PREFILL:
+            return len(self._of(cut).tpot_s[:1])
+        legal = np.flatnonzero(self._rates(cut, role)[:at_most])
         return int(legal[-1]) + 1 if len(legal) else 0
 
     def _rates(self, cut: Cut, role: Role) -> Floats:
@@ -391,10 +395,6 @@ class Candidates:
         return float(weights @ times**2) / mean**2 - 1.0
 
 
-_NUM_NODES = 7
-
-
 def _tables(costs: Costs) -> float:
     """Slack for a quick check of memory: never more than embedding and head [bytes]."""
-    model = costs.problem.model
-    return model.embedding_bytes + model.head_bytes
+    return costs.problem.model.embedding_bytes + costs.problem.model.head_bytes

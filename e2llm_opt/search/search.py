@@ -12,10 +12,12 @@ from e2llm_opt.search.archive import Archive
 from e2llm_opt.search.candidates import QUICK, Candidates, Variant
 from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.exhaustive import MAX_DEVICES, all_groups, packings
+from e2llm_opt.search.paper.search import PaperSearch
 from e2llm_opt.search.polish import polish
 from e2llm_opt.search.progress import Progress
 from e2llm_opt.search.roles import RoleChooser, Scope, engine_roles
 from e2llm_opt.search.seeds import seed_groupings
+from e2llm_opt.search.stop import PAPER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +56,8 @@ class Search:
         Judges; its ``wait_unit_s`` is set from the baselines.
     baselines
         Outcome of each baseline by name, where it exists.
+    paper
+        The paper's own method, where that is what was run.
     """
 
     def __init__(self, costs: Costs, progress: ProgressCallback | None = None) -> None:
@@ -69,12 +73,17 @@ class Search:
         self.evaluator = Evaluator(self.candidates)
         self._chooser = RoleChooser(self.evaluator, engine_roles(self._problem))
         self.archive = Archive()
+        self.paper: PaperSearch | None = None
         self.baselines = self._baselines()
         alone = [outcome.unloaded_latency_s for outcome in self.baselines.values()]
         self.evaluator.wait_unit_s = max(1e-3, 0.01 * min(alone, default=0.0))
 
     def run(self, stop: Stop, seed: int) -> None:
         """Fill the archive: every packing of few devices, else groupings by evolution."""
+        if stop.method == PAPER:
+            self.paper = PaperSearch(self.evaluator, self.devices)
+            self.paper.run(stop, seed, tell=self._tell, is_late=lambda: self._is_late(stop))
+            return
         is_small = len(self.devices) <= MAX_DEVICES
         is_exhaustive = stop.method == "exhaustive" or (stop.method == "auto" and is_small)
         for variant in self._variants():
@@ -87,6 +96,8 @@ class Search:
 
     def best(self, scope: Scope) -> Outcome | None:
         """Return the best outcome of *scope*, polished; for ANY also against the baselines."""
+        if self.paper is not None:
+            return self.paper.best() if scope is Scope.ANY else None
         found = self.archive.best(scope, self.evaluator)
         if found is not None:
             found = polish(self.evaluator, found, scope)
@@ -95,6 +106,10 @@ class Search:
             outcomes = [found, *allowed] if found is not None else allowed
             found = min(outcomes, key=self.evaluator.key, default=None)
         return found
+
+    def remarks(self, outcome: Outcome) -> tuple[str, ...]:
+        """Return what the method itself has to say about *outcome*."""
+        return () if self.paper is None else self.paper.remarks(outcome)
 
     def is_allowed(self, outcome: Outcome) -> bool:
         """Whether *outcome* obeys the constraints on roles, replicas and devices."""
@@ -263,6 +278,7 @@ class Search:
             return
         kept = (archive or self.archive).choices(Scope.ANY)
         words = f"{len(kept[0].groups)} replicas, key {kept[0].key[:3]}" if kept else "none yet"
+        words = words if self.paper is None else self.paper.state
         self._progress(
             Progress(
                 evaluations=self.evaluator.num_evaluations, elapsed_s=self._elapsed(), best=words
