@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from e2llm_opt.partition.partition import Demand
 
     Floats = NDArray[np.float64]
-
-_MIDDLE, _FIRST, _LAST = 0, 1, 2
+    Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,34 +67,25 @@ def fixed_order_cut(costs: Costs, devices: Sequence[int], demand: Demand) -> Fix
     """
     from e2llm_opt.partition.paper import kernel  # noqa: PLC0415 - numba costs 0.3 s
 
-    devices = tuple(devices)
-    table = stage_costs(costs, devices, demand)
-    best: FixedOrderCut | None = None
-    for turn in range(len(devices)):
-        places = [*range(turn, len(devices)), *range(turn)]
-        rows = [devices[i] for i in places]
-        links = _links(costs, rows, demand)
-        positions = [_position(k, len(rows)) for k in range(len(rows))]
-        slowest, stops = kernel.slowest_stage(table[places, positions], links)
-        if slowest < (np.inf if best is None else best.slowest_s):
-            starts = [0, *stops[:-1].tolist()]
-            stages = tuple(zip(rows, starts, stops.tolist(), strict=True))
-            best = FixedOrderCut(stages=stages, slowest_s=float(slowest))
-    return best
+    rows = np.array(devices, dtype=np.int64)
+    places = np.arange(len(rows))
+    rings = rows[(places[:, None] + places) % len(rows)]
+    links = np.array([_links(costs, ring, demand) for ring in rings])
+    slowest, front, stops = kernel.best_master(stage_costs(costs, rows, demand), links)
+    if slowest == np.inf:
+        return None
+    stop = stops.tolist()
+    stages = tuple(zip(rings[front].tolist(), [0, *stop[:-1]], stop, strict=True))
+    return FixedOrderCut(stages=stages, slowest_s=float(slowest))
 
 
-def _links(costs: Costs, rows: list[int], demand: Demand) -> Floats:
+def _links(costs: Costs, ring: Ints, demand: Demand) -> Floats:
     """Return T of the hop into each stage [K] [s]; infinite at the end without a way back."""
-    anchor = costs.anchor(rows[0], rows[-1])
-    link = np.zeros(len(rows))
+    anchor = costs.anchor(int(ring[0]), int(ring[-1]))
+    link = np.zeros(len(ring))
     for num_bytes, weight in demand.hops:
-        link[1:] += weight * costs.hop(num_bytes, anchor)[rows[:-1], rows[1:]]
+        link[1:] += weight * costs.hop(num_bytes, anchor)[ring[:-1], ring[1:]]
     num_bytes, weight = demand.back
-    if weight > 0 and costs.hop(num_bytes, anchor)[rows[-1], rows[0]] == np.inf:
+    if weight > 0 and costs.hop(num_bytes, anchor)[ring[-1], ring[0]] == np.inf:
         link[-1] = np.inf
     return link
-
-
-def _position(k: int, num_stages: int) -> int:
-    """MIDDLE, FIRST, LAST or ONLY (0 … 3), as in the partition kernel."""
-    return (_FIRST if k == 0 else _MIDDLE) + (_LAST if k == num_stages - 1 else _MIDDLE)

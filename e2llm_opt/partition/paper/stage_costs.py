@@ -7,24 +7,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.partition.partition import Demand
 
     Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
 
 
-def stage_costs(costs: Costs, devices: Sequence[int], demand: Demand) -> Floats:
+def stage_costs(costs: Costs, rows: Ints, demand: Demand) -> Floats:
     """Return the time of layers ``[b, a)`` on each device at each position [K, 4, L+1, L+1] [s].
 
-    Axes: place in *devices*; position MIDDLE, FIRST, LAST, ONLY; start b; stop a. Infinite where
-    there is no layer, where a stage may not start, or where memory does not hold it: whatever a
-    stage may cost or may not hold is decided here and nowhere else in the paper's method.
+    Axes: place in *rows* (devices); position MIDDLE, FIRST, LAST, ONLY; start b; stop a. Infinite
+    where there is no layer, where a stage may not start, or where memory does not hold it:
+    what a stage costs and may hold is decided here, and nowhere else in the paper's method.
     """
-    rows = np.asarray(devices, dtype=np.int64)
     memory = costs.memory_prefix(demand.slots)
     room = (costs.room() if demand.room is None else demand.room)[rows]
     time = demand.time[rows]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-POPULATION = 40
+POPULATION = 80
 """Citizens a generation, the paper's P."""
 NUM_ELITES = 8
 """Different groupings kept as the best so far, the paper's Q."""
@@ -82,8 +82,8 @@ def evolve(
         advance_after_initial_infill=True,
     )
     algorithm.setup(_Grouping(num_devices, judge), seed=seed, termination=("n_gen", 10**9))
-    best, since, evaluations = np.inf, 0, 0
-    while since < stop.stagnation and evaluations < stop.max_evaluations and not is_late():
+    best, since, evaluations = 1e300, 0, 0
+    while since < stop.stagnation and evaluations < stop.max_evaluations:
         citizens = algorithm.ask()
         algorithm.evaluator.eval(algorithm.problem, citizens)
         algorithm.tell(infills=citizens)
@@ -91,6 +91,8 @@ def evolve(
         reached = float(citizens.get("F").min())
         since = 0 if reached < best - _LEAST_GAIN * abs(best) else since + 1
         best = min(best, reached)
+        if is_late():
+            return
 
 
 def _row(genome: Genome) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -62,6 +63,11 @@ class PaperSearch:
         _refuse_impossible(self._costs.problem)
 
     @property
+    def extra_wait_s(self) -> float:
+        """Eq. 4 of the best grouping so far; infinite without any [s]."""
+        return self._kept[0].extra_wait_s if self._kept else math.inf
+
+    @property
     def state(self) -> str:
         """The best grouping so far, in a few words."""
         if not self._kept:
@@ -78,7 +84,8 @@ class PaperSearch:
         def worth(genome: Genome) -> float:
             grouping = self._grouping(genome)
             if grouping not in self._known:
-                self._known[grouping] = _UNFIT if is_late() else self._judge(grouping)
+                is_over = bool(self._kept) and is_late()  # any plan is better than none
+                self._known[grouping] = _UNFIT if is_over else self._judge(grouping)
             self._evaluator.num_evaluations += 1
             tell()
             return self._known[grouping]
