@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from e2llm_opt.check.check import check as check
     from e2llm_opt.check.verdict import Report as Report
     from e2llm_opt.check.verdict import Violation as Violation
+    from e2llm_opt.constraints import Constraints as Constraints
     from e2llm_opt.errors import E2LLMError as E2LLMError
     from e2llm_opt.errors import Fault as Fault
     from e2llm_opt.errors import InputError as InputError
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from e2llm_opt.plan.infeasible import Infeasible as Infeasible
     from e2llm_opt.plan.json_file import load_plan as load_plan
     from e2llm_opt.plan.plan import Plan as Plan
-    from e2llm_opt.problem import Constraints as Constraints
     from e2llm_opt.problem import Objective as Objective
     from e2llm_opt.problem import Problem as Problem
     from e2llm_opt.problem import Role as Role
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "Constraints": "problem",
+    "Constraints": "constraints",
     "Device": "inventory.device",
     "E2LLMError": "errors",
     "Fault": "errors",

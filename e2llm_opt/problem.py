@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from e2llm_opt.constraints import Constraints
 from e2llm_opt.errors import InputError
 from e2llm_opt.model.build import build_model
 
@@ -26,6 +27,8 @@ class Objective(StrEnum):
     WAITING_TIME = "waiting_time"
     LATENCY = "latency"
     THROUGHPUT = "throughput"
+    MAX_CONTEXT = "max_context"
+    COST = "cost"
 
 
 class Role(StrEnum):
@@ -34,28 +37,6 @@ class Role(StrEnum):
     PREFILL = "PREFILL"
     DECODE = "DECODE"
     MIXED = "MIXED"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Constraints:
-    """What every plan must obey.
-
-    Parameters
-    ----------
-    replicas
-        Exactly so many; None: the planner chooses.
-    use_all_devices
-        No device may stay without layers (excluded ones do).
-    roles
-        ``auto``, ``disaggregated`` (PREFILL and DECODE only) or ``mixed`` (MIXED only).
-    exclude
-        Names of devices that are not to be used.
-    """
-
-    replicas: int | None = None
-    use_all_devices: bool = False
-    roles: Literal["auto", "disaggregated", "mixed"] = "auto"
-    exclude: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,12 +82,10 @@ class Problem:
             kv_layout=self.runtime.kv_layout,
         )
         object.__setattr__(self, "model", model)
-        names = {device.name for device in self.inventory.devices}
-        unknown = [name for name in self.constraints.exclude if name not in names]
-        if unknown:
-            raise InputError(f"constraints.exclude: no device is called {', '.join(unknown)}.")
-        if not names - set(self.constraints.exclude):
-            raise InputError("constraints.exclude: every device is excluded.")
+        names = [device.name for device in self.inventory.devices]
+        faults = self.constraints.faults(names, model.num_layers)
+        if faults:
+            raise InputError(faults)
         if self.constraints.roles == "disaggregated" and not self.runtime.has_disaggregation:
             raise InputError(
                 f"constraints.roles: {self.runtime.name} cannot move a KV cache from one replica "

@@ -115,12 +115,17 @@ class World:
         slower = max(work / self.flop_per_s(d), read / self.bytes_per_s(d))
         return slower + self.problem.devices[d].layer_overhead_s
 
-    def decode_layer(self, d: int, layer: int, batch: int) -> float:
+    def decode_layer(self, d: int, layer: int, batch: int, *, is_spilled: bool) -> float:
         context = self.problem.workload.prompt.mean + self.problem.workload.output.mean / 2
         read = self.read_bytes(layer, batch) + batch * self.kv(layer, context)
         work = batch * self.flops(layer, context)
+        there = 0.0
+        if is_spilled:
+            there = self.spilled_bytes(layer, batch)
+            read -= there
+            there /= self.problem.devices[d].host_bandwidth_bytes_per_s
         slower = max(read / self.bytes_per_s(d), work / self.flop_per_s(d))
-        return slower + self.problem.devices[d].layer_overhead_s
+        return slower + there + self.problem.devices[d].layer_overhead_s
 
     def head(self, d: int, batch: int) -> float:
         model = self.problem.model
@@ -130,8 +135,44 @@ class World:
     def holds_head(self, cut: Cut, j: int) -> bool:
         return j == (0 if self.problem.runtime.head == "first" else len(cut) - 1)
 
+    def spilled_bytes(self, layer: int, tokens: float) -> float:
+        """A^s_i(n): what is read of the part of a layer that may lie in host RAM."""
+        model = self.problem.model
+        routed = min(model.layer_spillable_bytes[layer], model.layer_routed_bytes[layer])
+        touched = 1.0 - math.pow(1.0 - model.layer_routed_fraction[layer], tokens)
+        return model.layer_spillable_bytes[layer] - routed + routed * touched
+
+    def host_bytes(self, cut: Cut, j: int) -> float:
+        """Host RAM for spilled weights on stage j; 0 where its device cannot spill."""
+        device = self.problem.devices[cut[j][0]]
+        if not (device.host_bandwidth_bytes_per_s and device.bus_bytes_per_s):
+            return 0.0
+        is_in_host = self.problem.runtime.embedding == "host" and self.holds_head(cut, j)
+        is_in_host = is_in_host and device.memory_kind is MemoryKind.DISCRETE
+        return device.host_memory_bytes - is_in_host * self.problem.model.embedding_bytes
+
+    def spilled(self, cut: Cut, j: int, slots: int) -> set[int]:
+        """Layers of stage j that lie in host RAM: the fewest, large and late ones first."""
+        spillable = self.problem.model.layer_spillable_bytes
+        d, start, stop = cut[j]
+        layers = [layer for layer in range(start, stop) if spillable[layer] > 0]
+        layers.sort(key=lambda layer: (-spillable[layer], -layer))
+        need = self.whole_stage_bytes(cut, j, slots) - self.problem.devices[d].usable_bytes
+        chosen: set[int] = set()
+        while need > 0 and layers:
+            chosen.add(layers[0])
+            need -= spillable[layers.pop(0)]
+        fits = sum(spillable[layer] for layer in chosen) <= self.host_bytes(cut, j)
+        return chosen if fits else set()
+
     def stage_bytes(self, cut: Cut, j: int, slots: int) -> float:
-        """Everything that stage j holds in its device's memory."""
+        """What stage j holds in its device's memory, as little spilled as that needs."""
+        spillable = self.problem.model.layer_spillable_bytes
+        spilled = sum(spillable[layer] for layer in self.spilled(cut, j, slots))
+        return self.whole_stage_bytes(cut, j, slots) - spilled
+
+    def whole_stage_bytes(self, cut: Cut, j: int, slots: int) -> float:
+        """Everything that stage j holds, but an embedding in host RAM."""
         runtime, model = self.problem.runtime, self.problem.model
         d, start, stop = cut[j]
         held = runtime.overhead_bytes
@@ -183,12 +224,19 @@ class World:
             back += batch * self.problem.model.vocab_size * LOGIT_BYTES
         return float(back)
 
-    def prefill_stages(self, cut: Cut, tokens: float) -> list[tuple[float, float]]:
-        """(stage, outgoing hop) of a whole prompt."""
+    def prefill_stages(self, cut: Cut, tokens: float, slots: int) -> list[tuple[float, float]]:
+        """(stage, outgoing hop) of a whole prompt; *slots* requests must fit into memory."""
         chunks = self.num_chunks(tokens)
         found = []
         for j, (d, start, stop) in enumerate(cut):
             stage = sum(self.prefill_layer(d, layer, tokens) for layer in range(start, stop))
+            for layer in self.spilled(cut, j, slots):
+                left = tokens
+                while left > 0:
+                    chunk = min(self.problem.runtime.prefill_chunk_tokens, left)
+                    moved = self.spilled_bytes(layer, chunk)
+                    stage += moved / self.problem.devices[d].bus_bytes_per_s
+                    left -= chunk
             if self.holds_head(cut, j):
                 stage += self.head(d, 1)
             hop = 0.0
@@ -198,11 +246,15 @@ class World:
             found.append((stage, hop))
         return found
 
-    def decode_stages(self, cut: Cut, batch: int) -> list[tuple[float, float]]:
+    def decode_stages(self, cut: Cut, batch: int, slots: int) -> list[tuple[float, float]]:
         """(stage, outgoing hop) of a micro-batch, the last hop back to the first stage."""
         found = []
         for j, (d, start, stop) in enumerate(cut):
-            stage = sum(self.decode_layer(d, layer, batch) for layer in range(start, stop))
+            spilled = self.spilled(cut, j, slots)
+            stage = sum(
+                self.decode_layer(d, layer, batch, is_spilled=layer in spilled)
+                for layer in range(start, stop)
+            )
             if self.holds_head(cut, j):
                 stage += self.head(d, batch)
             hop, centre = 0.0, self.centre(cut)
@@ -213,27 +265,27 @@ class World:
             found.append((stage, hop))
         return found
 
-    def prefill(self, cut: Cut, tokens: float) -> tuple[float, float]:
+    def prefill(self, cut: Cut, tokens: float, slots: int) -> tuple[float, float]:
         """(latency, occupancy)."""
         chunks = self.num_chunks(tokens)
-        times = [(stage + hop) / chunks for stage, hop in self.prefill_stages(cut, tokens)]
+        times = [(stage + hop) / chunks for stage, hop in self.prefill_stages(cut, tokens, slots)]
         if self.problem.runtime.is_pipelined:
             return sum(times + [max(times)] * (chunks - 1)), chunks * max(times)
         return chunks * sum(times), chunks * sum(times)
 
-    def rounds(self, cut: Cut, n: int) -> float:
-        """Best round of n requests over all micro-batches."""
+    def rounds(self, cut: Cut, n: int, slots: int) -> float:
+        """Best round of n requests over all micro-batches; *slots* must fit into memory."""
         most = min(len(cut), n) if self.problem.runtime.is_pipelined else 1
         found = []
         for m in range(1, most + 1):
-            times = self.decode_stages(cut, -(-n // m))
+            times = self.decode_stages(cut, -(-n // m), slots)
             total = sum(stage + hop for stage, hop in times)
             found.append(max(total, m * slowest(times)))
         return min(found)
 
-    def pause(self, cut: Cut, tokens: float) -> float:
+    def pause(self, cut: Cut, tokens: float, slots: int) -> float:
         """How long a prompt stops decoding in a MIXED replica."""
-        latency, occupancy = self.prefill(cut, tokens)
+        latency, occupancy = self.prefill(cut, tokens, slots)
         is_short = self.problem.runtime.mixed_pause is MixedPause.OCCUPANCY
         return occupancy if is_short else latency
 
@@ -242,10 +294,12 @@ class World:
     ) -> list[tuple[float, float]]:
         """What ``partition`` balances: (stage, hop) of a chunk, a micro-batch, or both."""
         tokens, output = self.problem.workload.prompt.mean, self.problem.workload.output.mean
-        chunk = [(s / self.chunks, h / self.chunks) for s, h in self.prefill_stages(cut, tokens)]
+        chunk = [
+            (s / self.chunks, h / self.chunks) for s, h in self.prefill_stages(cut, tokens, slots)
+        ]
         if role == "PREFILL":
             return chunk
-        step = self.decode_stages(cut, -(-slots // micro_batches))
+        step = self.decode_stages(cut, -(-slots // micro_batches), slots)
         if role == "DECODE":
             return step
         weight = output * micro_batches / (slots * self.chunks)

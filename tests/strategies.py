@@ -63,6 +63,9 @@ def _kinds(draw: st.DrawFn, memory: Sequence[float]) -> Device:
         layer_overhead_s=draw(st.sampled_from((0.0, 15e-6, 1e-3))),
         memory_kind=draw(st.sampled_from(MemoryKind)),
         host_bus_bytes_per_s=draw(st.sampled_from((8e9, 2e9))),
+        host_memory_bytes=draw(st.sampled_from((0.0, 0.0, 400.0, 4000.0))) * MB,
+        host_bandwidth_bytes_per_s=draw(st.sampled_from((5e9, 20e9))),
+        bus_bytes_per_s=draw(st.sampled_from((10e9, 3e9))),
     )
 
 
@@ -153,6 +156,10 @@ def facts(draw: st.DrawFn, *, max_layers: int = 8) -> ModelFacts:
     if draw(st.sampled_from((False, False, True))):
         share = draw(st.sampled_from((0.25, 0.05)))
         active = tuple(value * share for value in weights)
+    spillable = None
+    if draw(st.booleans()):
+        shares = draw(st.sampled_from(((0.5,), (0.5, 0.0, 0.9))))
+        spillable = tuple(value * draw(st.sampled_from(shares)) for value in weights)
     starts = None
     if draw(st.sampled_from((False, False, True))):
         starts = tuple(draw(st.sets(st.integers(0, num_layers - 1))))
@@ -165,6 +172,7 @@ def facts(draw: st.DrawFn, *, max_layers: int = 8) -> ModelFacts:
         tie_word_embeddings=is_tied,
         layer_weight_bytes=weights,
         layer_active_weight_bytes=active,
+        layer_spillable_bytes=spillable,
         kv_bytes_per_token=per_layer((20e3, 4e3, 100e3)),
         layer_flops_per_token=per_layer((600e6, 50e6, 3e9)),
         embedding_bytes=draw(st.sampled_from((50.0, 0.0, 400.0))) * MB,
@@ -285,6 +293,8 @@ def rescaled(problem: Problem, factor: float) -> Problem:
             fp16_flop_per_s=device.fp16_flop_per_s / factor,
             layer_overhead_s=device.layer_overhead_s * factor,
             host_bus_bytes_per_s=device.host_bus_bytes_per_s / factor,
+            host_bandwidth_bytes_per_s=device.host_bandwidth_bytes_per_s / factor,
+            bus_bytes_per_s=device.bus_bytes_per_s / factor,
         )
         for device in problem.devices
     )

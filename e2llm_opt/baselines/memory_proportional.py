@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.cost.pipeline import Cut
+    from e2llm_opt.cost.cut import Cut
 
 NAME = "memory-proportional pipeline"
 

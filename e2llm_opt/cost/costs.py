@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from e2llm_opt.cost.cut import POSITIONS, position_of
 from e2llm_opt.cost.memory import StageFixed, fixed_bytes
-from e2llm_opt.cost.roofline import decode_time, head_time, kv_bytes, prefill_time
+from e2llm_opt.cost.roofline import (
+    decode_penalty,
+    decode_time,
+    head_time,
+    kv_bytes,
+    prefill_penalty,
+    prefill_time,
+)
+from e2llm_opt.cost.spill import spill_rule
 from e2llm_opt.cost.tables import build_tables, device_paths
 from e2llm_opt.inventory.classes import classify
 from e2llm_opt.inventory.network import Network
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterable
 
     from numpy.typing import NDArray
 
+    from e2llm_opt.cost.cut import Cut
+    from e2llm_opt.cost.spill import Spilled, SpillRule
     from e2llm_opt.inventory.network import Path
     from e2llm_opt.problem import Problem
 
@@ -26,8 +37,6 @@ if TYPE_CHECKING:
 
 TOKEN_ID_BYTES = 4
 """What returns to the first stage for each stream and step (DESIGN section 5) [bytes]."""
-POSITIONS = ((False, False), (True, False), (False, True), (True, True))
-"""(is first, is last) of the positions MIDDLE, FIRST, LAST, ONLY of the partition kernel."""
 
 
 class Costs:
@@ -51,7 +60,7 @@ class Costs:
         self.problem = problem
         self.network = Network(problem.inventory)
         self.tables = build_tables(problem, self.network)
-        self.classes = classify(problem.inventory)
+        self.classes = classify(problem.inventory, _marks(problem))
         self.prompt_tokens = problem.workload.prompt.mean
         self.output_tokens = problem.workload.output.mean
         self.mean_context = problem.workload.mean_context_tokens
@@ -62,6 +71,21 @@ class Costs:
         self._paths: dict[tuple[int, int], tuple[Path, ...]] | None = None
         self._kept: dict[tuple[str, float, int], Floats] = {}
         self._curves: tuple[Floats, Floats] | None = None
+
+    @cached_property
+    def fixed_layers(self) -> NDArray[np.int64]:
+        """Layers that each device must hold; -1 where free [D]."""
+        fixed = self.problem.constraints.fixed_layers
+        return np.array([fixed.get(device.name, -1) for device in self.problem.devices])
+
+    @cached_property
+    def must_hold_layers(self) -> NDArray[np.bool_]:
+        """Devices that must get layers in whatever replica they are [D]."""
+        constraints = self.problem.constraints
+        named = constraints.pinned.keys() | constraints.fixed_layers.keys()
+        return np.array(
+            [constraints.use_all_devices or d.name in named for d in self.problem.devices]
+        )
 
     def prefill_prefix(self, tokens: float) -> Floats:
         """Return prefix sums of the layers' time for a prompt, head apart [D, L+1] [s]."""
@@ -85,6 +109,20 @@ class Costs:
             lambda: head_time(self.tables, batch, model.head_bytes, model.head_flops_per_token),
         )
 
+    def prefill_penalty(self, tokens: float) -> Floats:
+        """Return what a prompt takes longer in each layer that is spilled [D, L] [s]."""
+        chunk = self.problem.runtime.prefill_chunk_tokens
+        return self._keep(
+            ("prefill penalty", tokens, 0), lambda: prefill_penalty(self.tables, tokens, chunk)
+        )
+
+    def decode_penalty(self, batch: int) -> Floats:
+        """Return what a decode step takes longer in each layer that is spilled [D, L] [s]."""
+        return self._keep(
+            ("decode penalty", batch, 0),
+            lambda: decode_penalty(self.tables, batch, self.mean_context),
+        )
+
     def decode_curves(self) -> tuple[Floats, Floats]:
         """Return layer prefix sums [N, D, L+1] and head times [N, D] of batches 1 … N [s]."""
         if self._curves is None:
@@ -101,6 +139,30 @@ class Costs:
             return _prefix(self.tables.dense + self.tables.routed + slots * kv)
 
         return self._keep(("memory", slots, 0), build)
+
+    @cached_property
+    def spill_rule(self) -> SpillRule:
+        """What may spill to host RAM, and in which order."""
+        held = [
+            [self.stage_fixed(d, i).host_bytes for i in range(len(POSITIONS))]
+            for d in range(len(self.tables.usable))
+        ]
+        return spill_rule(self.tables, np.array(held))
+
+    def spilled(self, cut: Cut, slots: int) -> Spilled:
+        """Return the layers of each stage that spill when *slots* requests must fit."""
+        found = []
+        memory, room = self.memory_prefix(slots), self.room()
+        for j, (d, start, stop) in enumerate(cut):
+            need = float(memory[stop] - memory[start] - room[d, position_of(cut, j)])
+            can_spill = need > 0 and self.tables.host_memory[d] > 0
+            found.append(self.spill_rule.chosen((d, start, stop), need) if can_spill else ())
+        return tuple(found)
+
+    def most_spilled(self, devices: Iterable[int]) -> float:
+        """Return how many bytes of one model *devices* can hold in host RAM at most."""
+        host = sum(float(self.spill_rule.host[d].max()) for d in devices)
+        return min(host, float(self.spill_rule.spillable.sum()))
 
     def kv_prefix(self, tokens: float) -> Floats:
         """Return prefix sums of the KV cache of one request of *tokens* tokens [L+1] [bytes]."""
@@ -222,6 +284,14 @@ class Costs:
 def costs_of(problem: Problem) -> Costs:
     """Return the costs of *problem*: the same object for an equal problem asked again."""
     return Costs(problem)
+
+
+def _marks(problem: Problem) -> list[tuple[str, int]]:
+    """Return what constraints say of each device; empty where they name none."""
+    pinned, fixed = problem.constraints.pinned, problem.constraints.fixed_layers
+    if not pinned and not fixed:
+        return []
+    return [(pinned.get(d.name, ""), fixed.get(d.name, 0)) for d in problem.devices]
 
 
 def _has_alike_layers(problem: Problem) -> bool:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from e2llm_opt.cost.costs import num_chunks
+from e2llm_opt.cost.cut import position_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.cost.cut import Cut
+    from e2llm_opt.cost.spill import Spilled
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
-
-Cut = tuple[tuple[int, int, int], ...]
-"""Stages (device, start, stop) in pipeline order."""
 
 
 class Prefill(NamedTuple):
@@ -41,13 +41,8 @@ class Decode(NamedTuple):
     """Micro-batches that give it [N]."""
 
 
-def position_of(cut: Cut, j: int) -> int:
-    """Return MIDDLE, FIRST, LAST or ONLY (0 … 3) for stage j."""
-    return (1 if j == 0 else 0) + (2 if j == len(cut) - 1 else 0)
-
-
-def prefill(costs: Costs, cut: Cut, tokens: float) -> Prefill:
-    """Return the figures of a prompt of *tokens* tokens.
+def prefill(costs: Costs, cut: Cut, tokens: float, spilled: Spilled = ()) -> Prefill:
+    """Return the figures of a prompt of *tokens* tokens, with *spilled* layers in host RAM.
 
     With C chunks and s_j = one chunk on stage j with its hop: overlapping engines have latency
     Σ s_j + (C - 1) max s_j and occupancy C max s_j; others have C Σ s_j for both.
@@ -57,12 +52,9 @@ def prefill(costs: Costs, cut: Cut, tokens: float) -> Prefill:
     times = costs.prefill_prefix(tokens)
     extra = costs.head_extra(costs.head(1))
     hops = costs.hop(costs.forward_bytes(tokens / chunks), costs.anchor(cut[0][0], cut[-1][0]))
-    stage = np.array(
-        [
-            times[d, stop] - times[d, start] + extra[d, position_of(cut, j)]
-            for j, (d, start, stop) in enumerate(cut)
-        ]
-    )
+    stage = _stages(cut, times, extra)
+    if any(spilled):
+        stage += _spilled_time(costs.prefill_penalty(tokens), cut, spilled)
     hop = np.zeros(len(cut))
     for j in range(len(cut) - 1):
         hop[j] = chunks * hops[cut[j][0], cut[j + 1][0]]
@@ -75,16 +67,36 @@ def prefill(costs: Costs, cut: Cut, tokens: float) -> Prefill:
     return Prefill(latency, occupancy, stage, hop)
 
 
-def decode_stages(costs: Costs, cut: Cut, batch: int) -> tuple[Floats, Floats]:
-    """Return stage and outgoing hop times of a micro-batch, the last hop leading back [S] [s]."""
-    times = costs.decode_prefix(batch)
-    extra = costs.head_extra(costs.head(batch))
-    stage = np.array(
+def _stages(cut: Cut, times: Floats, extra: Floats) -> Floats:
+    """Time of each stage: its layers, and what its position adds [S] [s]."""
+    return np.array(
         [
             times[d, stop] - times[d, start] + extra[d, position_of(cut, j)]
             for j, (d, start, stop) in enumerate(cut)
         ]
     )
+
+
+def _spilled_time(penalty: Floats, cut: Cut, spilled: Spilled) -> Floats:
+    """Return what spilled layers take longer a stage [..., S] [s]; *penalty* is [..., D, L]."""
+    return np.stack(
+        [
+            penalty[..., d, list(layers)].sum(axis=-1)
+            for (d, _, _), layers in zip(cut, spilled, strict=True)
+        ],
+        axis=-1,
+    )
+
+
+def decode_stages(
+    costs: Costs, cut: Cut, batch: int, spilled: Spilled = ()
+) -> tuple[Floats, Floats]:
+    """Return stage and outgoing hop times of a micro-batch, the last hop leading back [S] [s]."""
+    times = costs.decode_prefix(batch)
+    extra = costs.head_extra(costs.head(batch))
+    stage = _stages(cut, times, extra)
+    if any(spilled):
+        stage += _spilled_time(costs.decode_penalty(batch), cut, spilled)
     hop = np.zeros(len(cut))
     if len(cut) > 1:
         anchor = costs.anchor(cut[0][0], cut[-1][0])
@@ -108,13 +120,13 @@ def most_micro_batches(costs: Costs, cut: Cut, slots: int) -> int:
     return min(len(cut), slots) if costs.problem.runtime.is_pipelined else 1
 
 
-def decode(costs: Costs, cut: Cut, slots: int) -> Decode:
-    """Return the rounds of 1 … *slots* requests.
+def decode(costs: Costs, cut: Cut, slots: int, spilled: Spilled = ()) -> Decode:
+    """Return the rounds of 1 … *slots* requests, with *spilled* layers in host RAM.
 
     With m <= min(k, n) micro-batches of ceil(n/m) requests, one round takes
     max(Σ (stage + hop), m · max(stage + hop)); the fewest m that are best are used.
     """
-    total, slowest = _sums(costs, cut, slots)
+    total, slowest = _sums(costs, cut, slots, spilled)
     n = np.arange(1, slots + 1)
     best = total[n - 1]
     micro = np.ones(slots, dtype=np.int64)
@@ -127,14 +139,18 @@ def decode(costs: Costs, cut: Cut, slots: int) -> Decode:
     return Decode(best, micro)
 
 
-def _sums(costs: Costs, cut: Cut, slots: int) -> tuple[Floats, Floats]:
+def _sums(costs: Costs, cut: Cut, slots: int, spilled: Spilled) -> tuple[Floats, Floats]:
     """Sum of stages and hops, and slowest stage with its hop, for batches 1 … slots [N] [s]."""
     times, heads = costs.decode_curves()
     anchor = costs.anchor(cut[0][0], cut[-1][0])
     batch = np.arange(1, slots + 1, dtype=np.float64)
     total, slowest = np.zeros(slots), np.zeros(slots)
+    longer = np.zeros((slots, len(cut)))
+    if any(spilled):
+        penalty = np.stack([costs.decode_penalty(n) for n in range(1, slots + 1)])
+        longer = _spilled_time(penalty, cut, spilled)
     for j, (d, start, stop) in enumerate(cut):
-        stage = times[:slots, d, stop] - times[:slots, d, start]
+        stage = times[:slots, d, stop] - times[:slots, d, start] + longer[:, j]
         if costs.holds_head(position_of(cut, j)):
             stage = stage + heads[:slots, d]
         busy = stage

@@ -20,8 +20,18 @@ def bytes_read(tables: Tables, tokens: float) -> Floats:
 
     Dense part + the experts that the tokens touch in expectation: E (1 - (1 - k/E)^n).
     """
-    touched = -np.expm1(tokens * np.log1p(-np.minimum(tables.fraction, 1.0 - 1e-15)))
-    return tables.dense + tables.routed * touched
+    return tables.dense + tables.routed * _touched(tables, tokens)
+
+
+def spilled_bytes_read(tables: Tables, tokens: float) -> Floats:
+    """Return the part of A_i(n) that lies in host RAM where a layer is spilled [L] [bytes]."""
+    return tables.spill_dense + tables.spill_routed * _touched(tables, tokens)
+
+
+def _touched(tables: Tables, tokens: float) -> Floats:
+    """Share of the routed bytes that *tokens* tokens read [L]."""
+    touched: Floats = -np.expm1(tokens * np.log1p(-np.minimum(tables.fraction, 1.0 - 1e-15)))
+    return touched
 
 
 def kv_bytes(tables: Tables, tokens: float) -> Floats:
@@ -39,14 +49,8 @@ def prefill_time(tables: Tables, tokens: float, chunk: int) -> Floats:
 
     max(p · F_i(p/2) / (η_p F_d), sum over chunks of A_i(chunk) / (η_d B_d)) + o_d.
     """
-    num_full = math.floor(tokens / chunk)
-    read = num_full * bytes_read(tables, chunk)
-    if tokens > num_full * chunk:
-        read = read + bytes_read(tables, tokens - num_full * chunk)
-    work = tokens * flops(tables, tokens / 2)
-    computing = work[None, :] / tables.compute[:, None]
-    reading = read[None, :] / tables.bandwidth[:, None]
-    return np.maximum(computing, reading) + tables.layer_overhead[:, None]
+    read = sum(num * bytes_read(tables, size) for num, size in _chunks(tokens, chunk))
+    return _layer_time(tables, np.asarray(read), tokens * flops(tables, tokens / 2))
 
 
 def decode_time(tables: Tables, batch: int, context: float) -> Floats:
@@ -55,10 +59,46 @@ def decode_time(tables: Tables, batch: int, context: float) -> Floats:
     max((A_i(n) + n κ_i(c)) / (η_d B_d), n F_i(c) / (η_p F_d)) + o_d.
     """
     read = bytes_read(tables, batch) + batch * kv_bytes(tables, context)
-    work = batch * flops(tables, context)
-    reading = read[None, :] / tables.bandwidth[:, None]
+    return _layer_time(tables, read, batch * flops(tables, context))
+
+
+def prefill_penalty(tables: Tables, tokens: float, chunk: int) -> Floats:
+    """Return what a prompt takes longer in a spilled layer [D, L] [s].
+
+    Once a chunk, its weights cross the bus: sum over chunks of A^s_i(chunk) / bus.
+    """
+    sizes = _chunks(tokens, chunk)
+    moved = sum(num * spilled_bytes_read(tables, size) for num, size in sizes)
+    return np.asarray(moved)[None, :] / tables.bus[:, None]
+
+
+def decode_penalty(tables: Tables, batch: int, context: float) -> Floats:
+    """Return what a decode step takes longer in a spilled layer [D, L] [s].
+
+    Its spilled part is read from host RAM, after the rest from the device's memory:
+    max((A_i - A^s_i + n κ_i) / (η_d B_d), n F_i / (η_p F_d)) + A^s_i / B_host + o_d. Negative
+    where host RAM is the faster one.
+    """
+    spilled = spilled_bytes_read(tables, batch)
+    read = bytes_read(tables, batch) - spilled + batch * kv_bytes(tables, context)
+    here = _layer_time(tables, read, batch * flops(tables, context))
+    there = spilled[None, :] / tables.host_bandwidth[:, None]
+    return here + there - decode_time(tables, batch, context)
+
+
+def _layer_time(tables: Tables, num_bytes: Floats, work: Floats) -> Floats:
+    """Roofline: reading from the device's memory or computing, and the fixed cost [D, L] [s]."""
+    reading = num_bytes[None, :] / tables.bandwidth[:, None]
     computing = work[None, :] / tables.compute[:, None]
-    return np.maximum(reading, computing) + tables.layer_overhead[:, None]
+    time: Floats = np.maximum(reading, computing) + tables.layer_overhead[:, None]
+    return time
+
+
+def _chunks(tokens: float, chunk: int) -> list[tuple[int, float]]:
+    """Return (how many, tokens) of the full chunks and of the last one."""
+    num_full = math.floor(tokens / chunk)
+    rest = tokens - num_full * chunk
+    return [(num_full, float(chunk)), *([(1, rest)] if rest > 0 else [])]
 
 
 def head_time(tables: Tables, batch: int, head_bytes: float, head_flops: float) -> Floats:

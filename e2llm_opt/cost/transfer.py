@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.cost.pipeline import Cut
+    from e2llm_opt.cost.cut import Cut
     from e2llm_opt.inventory.network import Path, Resource
 
     Loads = dict[Resource, float]

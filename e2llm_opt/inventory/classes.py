@@ -30,11 +30,12 @@ class DeviceClasses:
     order: tuple[int, ...]
 
 
-def classify(inventory: Inventory) -> DeviceClasses:
+def classify(inventory: Inventory, marks: Sequence[_Key] = ()) -> DeviceClasses:
     """Sort the devices into classes and into an order that renaming does not change.
 
     Two devices are interchangeable when their numbers are equal and swapping them leaves every
-    link as it was: both on one host, or each alone on its host.
+    link as it was: both on one host, or each alone on its host. *marks*, one sortable key a
+    device, keep devices apart that constraints treat differently.
 
     Notes
     -----
@@ -43,6 +44,8 @@ def classify(inventory: Inventory) -> DeviceClasses:
     no number and no link tells apart.
     """
     numbers = [_numbers(device, inventory) for device in inventory.devices]
+    if marks:
+        numbers = [(*key, mark) for key, mark in zip(numbers, marks, strict=True)]
     adjacency = _adjacency(inventory)
     colour = _refine(_host_colours(inventory, numbers, adjacency), adjacency)
     rows = range(len(inventory.devices))

@@ -127,6 +127,12 @@ class Device:
         """Memory that may be planned on [bytes]."""
         return self.memory_bytes - self.reserved_bytes
 
+    @property
+    def can_spill(self) -> bool:
+        """Whether feed-forward and expert weights may lie in host RAM."""
+        speeds = self.host_bandwidth_bytes_per_s, self.bus_bytes_per_s
+        return self.host_memory_bytes > 0 and min(speeds) > 0
+
 
 def device_of_type(
     type: str,  # noqa: A002 - the inventory's own word

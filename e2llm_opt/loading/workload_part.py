@@ -12,7 +12,8 @@ from e2llm_opt.loading.schema import (
     WorkloadEntry,
 )
 from e2llm_opt.loading.validate import checked, nearest
-from e2llm_opt.problem import Constraints, Objective
+from e2llm_opt.constraints import Constraints
+from e2llm_opt.problem import Objective
 from e2llm_opt.workload.trace import read_trace
 from e2llm_opt.workload.workload import Lengths, Workload, context_for
 

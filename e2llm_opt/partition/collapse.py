@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from e2llm_opt.cost.stages.kernel import Stages, stage_times
 from e2llm_opt.partition.kernel import ALL, INTERVAL, LEAST, Inner
 
 if TYPE_CHECKING:
@@ -45,7 +46,11 @@ class Shape:
         one device, and so no hop within.
     has_hop
         Pairs of classes that can follow each other [K, K].
-    available, room, starts, pin, uses_all, is_ordered
+    num_layers
+        Exactly so many layers; -1 where free [K].
+    room, host
+        As in :class:`~e2llm_opt.cost.stages.kernel.Stages`.
+    available, must, starts, after, before, pin, is_ordered
         As in :class:`~e2llm_opt.partition.kernel.Inner`.
     """
 
@@ -54,11 +59,15 @@ class Shape:
     source: Ints
     target: Ints
     has_hop: Bools
-    available: Ints
+    num_layers: Ints
     room: Floats
+    host: Floats
+    available: Ints
+    must: Ints
     starts: Bools
+    after: Ints
+    before: Ints
     pin: Ints
-    uses_all: bool
     is_ordered: bool
 
     @property
@@ -102,22 +111,44 @@ def shapes(
 def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, int]:
     """Return the kernel's arrays, and which starts it must keep to be exact."""
     hop = shape.hops(costs, demand.hops)
-    between = hop[shape.has_hop]
-    is_even = len(between) == 0 or between.min() == between.max()
+    is_additive = (shape.host[:, 0] <= 0) & (shape.num_layers < 0)
+    heads = shape.heads
+    prefix, extra = demand.time[heads], demand.extra[heads]
+    rule = costs.spill_rule
+    penalty = demand.penalty[heads]
+    stages = Stages(
+        time=prefix,
+        extra=extra,
+        memory=demand.memory,
+        room=shape.room,
+        host=shape.host,
+        spillable=rule.spillable,
+        order=rule.order,
+        penalty=penalty,
+        num_layers=shape.num_layers,
+    )
     inner = Inner(
         available=shape.available,
-        time=demand.time[shape.heads],
-        memory=costs.memory_prefix(demand.slots),
-        room=shape.room if demand.room is None else demand.room[shape.heads],
-        extra=demand.extra[shape.heads],
+        must=shape.must,
+        times=stage_times(stages),
+        prefix=prefix,
+        middle=np.ascontiguousarray(extra[:, 0]),
+        is_additive=is_additive,
         hop=hop,
         back=shape.hops(costs, (demand.back,)),
         starts=shape.starts,
+        after=shape.after,
+        before=shape.before,
         pin=shape.pin,
-        uses_all=shape.uses_all,
         is_ordered=shape.is_ordered,
     )
-    if is_even and not shape.uses_all:
+    between = hop[shape.has_hop]
+    is_even = len(between) == 0 or between.min() == between.max()
+    spills = (shape.host > 0).any(axis=1)
+    is_growing = rule.is_even and bool((penalty[spills] >= 0).all())
+    if (spills.any() and not is_growing) or (shape.num_layers >= 0).any():
+        return inner, ALL
+    if is_even and not shape.must.any():
         return inner, LEAST
     return inner, INTERVAL if costs.has_alike_layers else ALL
 
@@ -188,31 +219,42 @@ def _shape(
     if is_ordered:
         groups = _pipeline_order(costs, groups, ends, centre)
     pin = np.array([groups.index((d,)) if d >= 0 else -1 for d in ends])
-    uses_all = costs.problem.constraints.use_all_devices
-    if is_ordered and uses_all:
-        pin[1] = 0
+    must = costs.must_hold_layers
     heads = np.array([rows[0] for rows in groups])
     source, target = np.meshgrid(heads, heads, indexing="ij")
     for k, rows in enumerate(groups):
         target[k, k] = rows[min(1, len(rows) - 1)]
-    starts = np.ones(costs.problem.model.num_layers + 1, dtype=np.bool_)
-    allowed = costs.problem.model.allowed_stage_starts
-    if allowed is not None:
-        starts[:] = False
-        starts[[0, *allowed]] = True
+    starts, after, before = _starts(costs)
     return Shape(
         rows=tuple(groups),
         anchor=centre,
         source=np.ascontiguousarray(source),
         target=np.ascontiguousarray(target),
         has_hop=source != target,
-        available=np.array([len(rows) for rows in groups]),
+        num_layers=costs.fixed_layers[heads],
         room=costs.room()[heads],
+        host=costs.spill_rule.host[heads],
+        available=np.array([len(rows) for rows in groups]),
+        must=np.array([sum(must[d] for d in rows) for rows in groups]),
         starts=starts,
+        after=after,
+        before=before,
         pin=pin,
-        uses_all=uses_all,
         is_ordered=is_ordered,
     )
+
+
+def _starts(costs: Costs) -> tuple[Bools, Ints, Ints]:
+    """Return allowed starts, and the next one at or after, and before, each layer [L+1]."""
+    top = costs.problem.model.num_layers
+    allowed = costs.problem.model.allowed_stage_starts
+    starts = np.zeros(top + 1, dtype=np.bool_)
+    starts[list(range(top + 1) if allowed is None else (0, *allowed))] = True
+    places = np.flatnonzero(starts)
+    layers = np.arange(top + 1)
+    after = np.append(places, top + 1)[np.searchsorted(places, layers)]
+    before = np.append(0, places)[np.searchsorted(places, layers)]
+    return starts, after, before
 
 
 def _pipeline_order(

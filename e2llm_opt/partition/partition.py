@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.cost.pipeline import Cut
+    from e2llm_opt.cost.cut import Cut
     from e2llm_opt.partition.collapse import Shape
     from e2llm_opt.partition.kernel import Inner
     from e2llm_opt.problem import Problem
 
     Floats = NDArray[np.float64]
 
-_ANY_LIMIT = 1e300
 Criterion = Literal["bottleneck", "sum", "any"]
 """What a cut is best at: its slowest stage, its total, or nothing but being feasible."""
 
@@ -39,6 +38,8 @@ class Partition:
     ----------
     stages
         (device, start, stop) in pipeline order; devices without layers are left out.
+    spilled
+        Layers of each stage whose feed-forward or expert weights lie in host RAM.
     bottleneck_s
         Slowest stage with its outgoing hop: a chunk of a prompt, or a micro-batch of decode [s].
     latency_s
@@ -47,6 +48,7 @@ class Partition:
     """
 
     stages: tuple[tuple[int, int, int], ...]
+    spilled: tuple[tuple[int, ...], ...]
     bottleneck_s: float
     latency_s: float
 
@@ -65,18 +67,18 @@ class Demand:
         (bytes, weight) of each transfer to the next stage.
     back
         (bytes, weight) of the transfer from the last to the first stage; weight 0: none.
-    slots
-        Requests whose KV cache must fit.
-    room
-        Bytes for layers by position [D, 4]; None: what the devices have [bytes].
+    memory
+        Prefix sums of layer bytes: weights, and the KV cache that must fit [L+1] [bytes].
+    penalty
+        What a layer takes longer where it is spilled to host RAM [D, L] [s].
     """
 
     time: Floats
     extra: Floats
     hops: tuple[tuple[float, float], ...]
     back: tuple[float, float]
-    slots: int
-    room: Floats | None = None
+    memory: Floats
+    penalty: Floats
 
 
 def partition(
@@ -143,7 +145,7 @@ def partition(
     asked = Role(role)
     demand = demand_of(costs, asked, slots, micro_batches)
     cut = best_cut(costs, rows, demand, criterion)
-    return None if cut is None else _figures(costs, cut, asked, -(-slots // micro_batches), demand)
+    return None if cut is None else _figures(costs, cut, asked, (slots, micro_batches), demand)
 
 
 def demand_of(costs: Costs, role: Role, slots: int, micro_batches: int) -> Demand:
@@ -164,7 +166,8 @@ def prefill_demand(costs: Costs, slots: int = 1) -> Demand:
         extra=costs.head_extra(costs.head(1)) / chunks,
         hops=((costs.forward_bytes(tokens / chunks), 1.0),),
         back=(0.0, 0.0),
-        slots=slots,
+        memory=costs.memory_prefix(slots),
+        penalty=costs.prefill_penalty(tokens) / chunks,
     )
 
 
@@ -175,7 +178,8 @@ def decode_demand(costs: Costs, slots: int, batch: int) -> Demand:
         extra=costs.head_extra(costs.head(batch)),
         hops=((costs.forward_bytes(batch), 1.0),),
         back=(costs.return_bytes(batch), 1.0),
-        slots=slots,
+        memory=costs.memory_prefix(slots),
+        penalty=costs.decode_penalty(batch),
     )
 
 
@@ -187,7 +191,8 @@ def mixed_demand(costs: Costs, slots: int, batch: int, weight: float) -> Demand:
         extra=pre.extra + weight * dec.extra,
         hops=(*pre.hops, (dec.hops[0][0], weight)),
         back=(dec.back[0], weight),
-        slots=slots,
+        memory=dec.memory,
+        penalty=pre.penalty + weight * dec.penalty,
     )
 
 
@@ -226,7 +231,7 @@ def _solve(
     if criterion == "sum":
         return kernel.least_sum(inner, limit)
     if criterion == "any":
-        is_covered, _, stages = kernel.cover(inner, _ANY_LIMIT, keeps)
+        is_covered, _, stages = kernel.cover(inner, kernel.NO_LIMIT, keeps)
         return (0.0 if is_covered else np.inf), stages
     return kernel.least_bottleneck(inner, keeps, 0.0)
 
@@ -237,16 +242,24 @@ def _expand(shape: Shape, stages: NDArray[np.int64]) -> Cut:
     return tuple((waiting[k].pop(0), start, stop) for k, start, stop in stages.tolist())
 
 
-def _figures(costs: Costs, cut: Cut, role: Role, batch: int, demand: Demand) -> Partition:
+def _figures(
+    costs: Costs, cut: Cut, role: Role, load: tuple[int, int], demand: Demand
+) -> Partition:
+    slots, micro_batches = load
+    batch = -(-slots // micro_batches)
+    spilled = costs.spilled(cut, slots)
     if role is Role.DECODE:
-        stage, hop = decode_stages(costs, cut, batch)
+        stage, hop = decode_stages(costs, cut, batch, spilled)
     else:
-        figures = prefill(costs, cut, costs.prompt_tokens)
+        figures = prefill(costs, cut, costs.prompt_tokens, spilled)
         stage, hop = figures.stage_s / costs.num_chunks, figures.hop_s / costs.num_chunks
     if role is Role.MIXED:
         weight = demand.back[1]
-        stage_s, hop_s = decode_stages(costs, cut, batch)
+        stage_s, hop_s = decode_stages(costs, cut, batch, spilled)
         stage, hop = stage + weight * stage_s, hop + weight * hop_s
     return Partition(
-        stages=cut, bottleneck_s=bottleneck(stage, hop), latency_s=float((stage + hop).sum())
+        stages=cut,
+        spilled=spilled,
+        bottleneck_s=bottleneck(stage, hop),
+        latency_s=float((stage + hop).sum()),
     )

@@ -96,8 +96,7 @@ def _reason(search: Search, costs: Costs, d: int) -> str:
     if problem.devices[d].name in problem.constraints.exclude:
         return "excluded by constraints.exclude"
     num_layers = problem.model.num_layers
-    held = costs.memory_prefix(problem.workload.slots or 1)
-    most = int(np.searchsorted(held, costs.room()[d, 0], side="right")) - 1
+    most = _most_layers(costs, d)
     is_linked = bool(np.isfinite(costs.tables.latency[d].min(axis=1)).any())
     if most <= 0:
         return "not even one layer with its KV cache fits into its memory"
@@ -110,6 +109,16 @@ def _reason(search: Search, costs: Costs, d: int) -> str:
     elif search.candidates.find(group, Role.MIXED, search.variant) is not None:
         return "a replica of its own would not make the plan better"
     return words if most >= num_layers else f"holds {most} of {num_layers} layers; {words}"
+
+
+def _most_layers(costs: Costs, d: int) -> int:
+    """Return how many of the first layers device d can hold, spilling what may."""
+    held = costs.memory_prefix(costs.problem.workload.slots or 1)
+    for most in range(len(held) - 1, 0, -1):
+        spilled = costs.spill_rule.most((d, 0, most), 0)
+        if held[most] - spilled <= costs.room()[d, 0]:
+            return most
+    return 0
 
 
 def _identity(outcome: Outcome) -> list[tuple[object, ...]]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from e2llm_opt.cost.pipeline import bottleneck, decode_stages, position_of, prefill
+from e2llm_opt.cost.cut import position_of
+from e2llm_opt.cost.pipeline import bottleneck, decode_stages, prefill
 from e2llm_opt.inventory.digest import inventory_sha256
 from e2llm_opt.plan.plan import (
     DecodeFigures,
@@ -24,7 +25,8 @@ from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.cost.pipeline import Cut
+    from e2llm_opt.cost.cut import Cut
+    from e2llm_opt.cost.spill import Spilled
     from e2llm_opt.inventory.network import Path
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.candidates import Candidate
@@ -137,8 +139,11 @@ def problem_of(problem: Problem, seed: int, method: str) -> PlanProblem:
     )
 
 
-def max_context(costs: Costs, cut: Cut, slots: int) -> int:
-    """Return the longest request that every stage can hold in all of *slots* slots [tokens]."""
+def max_context(costs: Costs, cut: Cut, slots: int, spilled: Spilled) -> int:
+    """Return the longest request that every stage can hold in all of *slots* slots [tokens].
+
+    With the layers in host RAM that are *spilled* now.
+    """
     weights, room = costs.memory_prefix(0), costs.room()
     low, high = 0, 2**40
 
@@ -146,6 +151,7 @@ def max_context(costs: Costs, cut: Cut, slots: int) -> int:
         kv = costs.kv_prefix(tokens)
         for j, (d, start, stop) in enumerate(cut):
             held = weights[stop] - weights[start] + slots * (kv[stop] - kv[start])
+            held -= sum(costs.spill_rule.spillable[layer] for layer in spilled[j])
             if held > room[d, position_of(cut, j)]:
                 return False
         return True
@@ -166,9 +172,9 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _replica(costs: Costs, name: str, candidate: Candidate, rate: float) -> Replica:
-    figures = prefill(costs, candidate.cut, costs.prompt_tokens)
+    figures = prefill(costs, candidate.cut, costs.prompt_tokens, candidate.spilled)
     batch = -(-candidate.slots // candidate.micro_batches)
-    stage, hop = decode_stages(costs, candidate.cut, batch)
+    stage, hop = decode_stages(costs, candidate.cut, batch, candidate.spilled)
     round_s = float(candidate.tpot_s[-1])
     service = candidate.service_rate(costs.output_tokens)
     rate = rate if costs.problem.workload.rate_per_s > 0 else 0.0
@@ -195,7 +201,7 @@ def _replica(costs: Costs, name: str, candidate: Candidate, rate: float) -> Repl
             tokens_per_s_per_stream=1.0 / round_s,
             micro_batches=candidate.micro_batches,
         ),
-        max_context_tokens=max_context(costs, candidate.cut, candidate.slots),
+        max_context_tokens=max_context(costs, candidate.cut, candidate.slots, candidate.spilled),
     )
 
 
@@ -219,6 +225,7 @@ def _stage(costs: Costs, candidate: Candidate, j: int, first: _Times, second: _T
         layers=(start, stop),
         embedding=fixed.has_embedding,
         head=fixed.has_head,
+        spilled_layers=candidate.spilled[j],
         memory_bytes=_memory(costs, candidate, j),
         prefill_time_s=float(first[0][j]),
         decode_time_s=float(second[0][j]),
@@ -230,7 +237,8 @@ def _memory(costs: Costs, candidate: Candidate, j: int) -> StageMemory:
     d, start, stop = candidate.cut[j]
     fixed = costs.stage_fixed(d, position_of(candidate.cut, j))
     weights, kv = costs.memory_prefix(0), costs.kv_prefix(costs.problem.workload.context_tokens)
-    held = weights[stop] - weights[start] + fixed.tables_bytes
+    spilled = sum(float(costs.spill_rule.spillable[layer]) for layer in candidate.spilled[j])
+    held = weights[stop] - weights[start] + fixed.tables_bytes - spilled
     cache = candidate.slots * (kv[stop] - kv[start])
     capacity = float(costs.tables.usable[d])
     return StageMemory(
@@ -239,7 +247,7 @@ def _memory(costs: Costs, candidate: Candidate, j: int) -> StageMemory:
         overhead=round(fixed.overhead_bytes),
         free=round(capacity - held - cache - fixed.overhead_bytes),
         capacity=round(capacity),
-        host=round(fixed.host_bytes),
+        host=round(fixed.host_bytes + spilled),
     )
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from e2llm_opt.cost.pipeline import decode, prefill
 from e2llm_opt.partition.partition import best_cut, decode_demand, mixed_demand, prefill_demand
 from e2llm_opt.problem import Role
-from e2llm_opt.runtime import MixedPause
-from e2llm_opt.search.slots import most_slots, slot_counts
+from e2llm_opt.search.cut_figures import CutFigures
+from e2llm_opt.search.slots import slot_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.cost.pipeline import Cut, Prefill
+    from e2llm_opt.cost.cut import Cut
+    from e2llm_opt.cost.spill import Spilled
     from e2llm_opt.partition.partition import Criterion, Demand
 
     Floats = NDArray[np.float64]
@@ -55,7 +55,6 @@ FULL = Effort(
 QUICK = Effort(max_states=48, micro_batches=(1, 2, 4, 8, 16, 32), has_sums=False)
 """While the genetic algorithm runs over many devices."""
 _MAX_ASKED = 12
-_NUM_NODES = 7
 _NOTHING: tuple[float, int, Cut] = (0.0, 0, ())
 Group = tuple[int, ...]
 """A replica's devices as sorted class numbers, one entry a device."""
@@ -92,6 +91,8 @@ class Candidate:
         Round with n + 1 requests [slots] [s].
     micro_batches
         Micro-batches with all slots full.
+    spilled
+        Layers of each stage whose feed-forward or expert weights lie in host RAM.
     """
 
     group: Group
@@ -104,6 +105,7 @@ class Candidate:
     scv: float
     tpot_s: Floats
     micro_batches: int
+    spilled: Spilled
 
     def service_rate(self, output_tokens: float) -> float:
         """Return requests a second with everything busy."""
@@ -123,15 +125,6 @@ class Candidate:
         for d, _, _ in self.cut:
             waiting.setdefault(class_of[d], []).append(d)
         return [waiting[class_of[d]].pop(0) for d in like]
-
-
-class _CutFigures(NamedTuple):
-    """A cut in both phases; rounds and micro-batches of 1, 2 … as many slots as it holds."""
-
-    prefill_latency_s: float
-    occupancy_s: float
-    tpot_s: Floats
-    micro_batches: Ints
 
 
 class Candidates:
@@ -159,7 +152,7 @@ class Candidates:
         for d in devices:
             self.rows.setdefault(costs.classes.class_of[d], []).append(d)
         self._kept: dict[tuple[Group, Role, Variant], Candidate | None] = {}
-        self._figures: dict[Cut, _CutFigures] = {}
+        self._figures = CutFigures(costs)
         self._decode_cuts: dict[tuple[tuple[int, ...], int, int, str], Cut | None] = {}
 
     def find(self, group: Group, role: Role, variant: Variant) -> Candidate | None:
@@ -173,7 +166,9 @@ class Candidates:
         """Whether weights and the KV cache of one request fit into the group's memory at all."""
         room = self.costs.room()
         least = float(self.costs.memory_prefix(1)[-1])
-        return sum(float(room[self.rows[k][0], 0]) for k in group) >= least - _tables(self.costs)
+        held = sum(float(room[self.rows[k][0], 0]) for k in group)
+        held += self.costs.most_spilled(self.rows[k][0] for k in group)
+        return held >= least - _tables(self.costs)
 
     def at_cut(
         self, cut: Cut, role: Role = Role.MIXED, at_most: int | None = None
@@ -224,7 +219,7 @@ class Candidates:
         return min(found, key=lambda c: (c.occupancy_s, c.prefill_latency_s))
 
     def _chunk_bottleneck(self, cut: Cut) -> float:
-        figures = prefill(self.costs, cut, self.costs.prompt_tokens)
+        figures = self._figures.at(cut, 1)
         return figures.occupancy_s / self.costs.num_chunks * (1 + 1e-12)
 
     def _alone(self, group: Group, devices: tuple[int, ...], role: Role) -> Candidate | None:
@@ -250,35 +245,9 @@ class Candidates:
     def _most_fast(self, cut: Cut, role: Role, at_most: int | None = None) -> int:
         """Return the most slots that *cut* holds within the speed limits; 0 for none."""
         if role is Role.PREFILL:
-            return len(self._of(cut).tpot_s[:1])
-        legal = np.flatnonzero(self._rates(cut, role)[:at_most])
+            return min(1, self._figures.at(cut, 1).slots)
+        legal = np.flatnonzero(self._figures.rates(cut, role)[:at_most])
         return int(legal[-1]) + 1 if len(legal) else 0
-
-    def _rates(self, cut: Cut, role: Role) -> Floats:
-        """Return the rate with 1, 2 … slots, 0 where that breaks memory or a limit [N] [1/s]."""
-        workload = self.costs.problem.workload
-        figures = self._of(cut)
-        n = np.arange(1, len(figures.tpot_s) + 1)
-        stall = self._pause(figures, role) / self.costs.output_tokens
-        effective = figures.tpot_s + n * stall
-        is_legal = effective <= workload.slowest_tpot_s
-        if workload.slots is not None:
-            is_legal &= n == workload.slots
-        return np.where(is_legal, n / effective, 0.0) / self.costs.output_tokens
-
-    def _of(self, cut: Cut) -> _CutFigures:
-        """Return what every role needs to know of a cut, computed once."""
-        if cut not in self._figures:
-            most = most_slots(self.costs, cut)
-            found = prefill(self.costs, cut, self.costs.prompt_tokens)
-            rounds = decode(self.costs, cut, most) if most else None
-            self._figures[cut] = _CutFigures(
-                prefill_latency_s=found.latency_s,
-                occupancy_s=found.occupancy_s,
-                tpot_s=np.empty(0) if rounds is None else rounds.tpot_s,
-                micro_batches=np.empty(0, np.int64) if rounds is None else rounds.micro_batches,
-            )
-        return self._figures[cut]
 
     def _latency_alone(self, candidate: Candidate) -> float:
         decoding = self.costs.output_tokens * float(candidate.tpot_s[0])
@@ -313,7 +282,7 @@ class Candidates:
 
     def _best_slots(self, cut: Cut, role: Role) -> tuple[float, int, Cut]:
         """Return the best rate of *cut* [1/s] and its slots; 0 slots where none is legal."""
-        rates = self._rates(cut, role)
+        rates = self._figures.rates(cut, role)
         if not rates.any():
             return _NOTHING
         i = int(rates.argmax())
@@ -356,43 +325,21 @@ class Candidates:
         if cut is not None:
             yield cut
 
-    def _pause(self, figures: _CutFigures | Prefill, role: Role) -> float:
-        """Return how long decode stops for a prompt [s]; 0 where nothing is prefilled."""
-        if role is not Role.MIXED:
-            return 0.0
-        if self.costs.problem.runtime.mixed_pause is MixedPause.OCCUPANCY:
-            return figures.occupancy_s
-        return figures[0]
-
     def _candidate(self, group: Group, role: Role, cut: Cut, slots: int) -> Candidate:
-        figures = self._of(cut)
+        figures = self._figures.at(cut, slots)
         return Candidate(
             group=group,
             role=role,
             cut=cut,
             slots=slots,
-            prefill_latency_s=figures.prefill_latency_s,
+            prefill_latency_s=figures.latency_s,
             occupancy_s=figures.occupancy_s,
-            pause_s=self._pause(figures, role),
-            scv=self._scv(cut, role),
+            pause_s=self._figures.pause(figures, role),
+            scv=self._figures.scv(cut, role, figures.spilled),
             tpot_s=figures.tpot_s[:slots],
             micro_batches=int(figures.micro_batches[slots - 1]),
+            spilled=figures.spilled,
         )
-
-    def _scv(self, cut: Cut, role: Role) -> float:
-        """Squared cv of the occupancy (pause) over the prompt lengths, by Gauss-Hermite nodes."""
-        prompt = self.costs.problem.workload.prompt
-        if role is Role.DECODE or prompt.cv == 0:
-            return 0.0
-        nodes, weights = np.polynomial.hermite_e.hermegauss(_NUM_NODES)
-        weights = weights / weights.sum()
-        times = np.empty(_NUM_NODES)
-        for i, z in enumerate(nodes):
-            tokens = prompt.quantile(float(z))
-            figures = prefill(self.costs, cut, tokens)
-            times[i] = self._pause(figures, role) or figures.occupancy_s
-        mean = float(weights @ times)
-        return float(weights @ times**2) / mean**2 - 1.0
 
 
 def _tables(costs: Costs) -> float:

@@ -61,7 +61,7 @@ def _hops(costs: Costs, candidate: Candidate) -> Iterator[str]:
     if len(candidate.cut) == 1 or candidate.role is Role.PREFILL:
         return
     batch = -(-candidate.slots // candidate.micro_batches)
-    stage, hop = decode_stages(costs, candidate.cut, batch)
+    stage, hop = decode_stages(costs, candidate.cut, batch, candidate.spilled)
     share = float(hop.sum() / (stage + hop).sum())
     if share <= _SLOW_HOPS:
         return

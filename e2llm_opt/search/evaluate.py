@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from e2llm_opt.cost.pipeline import Cut
+    from e2llm_opt.cost.cut import Cut
     from e2llm_opt.cost.transfer import KvTransfer
     from e2llm_opt.search.candidates import Candidate, Candidates, Group
     from e2llm_opt.search.routing import Moves

@@ -54,7 +54,7 @@ def _by_distance(costs: Costs, devices: list[int]) -> Iterator[Labels]:
 
 def _dealt(costs: Costs, devices: list[int]) -> Iterator[Labels]:
     """Deal devices, the largest first, to the group with the least memory so far."""
-    memory = costs.tables.usable[devices]
+    memory = (costs.tables.usable + costs.spill_rule.host[:, 0])[devices]
     needed = float(costs.memory_prefix(1)[-1])
     most = min(int(memory.sum() // needed), len(devices)) if needed > 0 else 1
     for num_groups in range(2, min(most, _MAX_DEALS) + 1):
@@ -70,7 +70,7 @@ def _filled(costs: Costs, devices: list[int]) -> Iterator[Labels]:
     """Start a group with the fastest device left and add its nearest until the model fits."""
     needed = float(costs.memory_prefix(1)[-1])
     hop = _distances(costs, devices)
-    rooms = costs.room()[devices, 0]
+    rooms = (costs.room() + costs.spill_rule.host)[devices, 0]
     for margin in (1.05, 1.5):
         speed = costs.tables.bandwidth[devices]
         waiting = list(np.argsort(-speed, kind="stable"))

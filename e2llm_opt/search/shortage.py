@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from e2llm_opt.cost.costs import costs_of
-from e2llm_opt.cost.pipeline import position_of
+from e2llm_opt.cost.cut import position_of
 from e2llm_opt.inventory.device import MemoryKind
 from e2llm_opt.partition.partition import Demand, best_cut, decode_demand
 from e2llm_opt.plan.infeasible import DeviceNeed
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.cost.pipeline import Cut
+    from e2llm_opt.cost.cut import Cut
 
+_ALWAYS_FITS = 1e30
+"""More than any device lacks [bytes]."""
 _ONLY_LINKED = ((0.0, 1e-300),)
 """A hop that costs nothing where there is a path, and is impossible where there is none."""
 
@@ -35,6 +37,8 @@ class Shortage:
         Weights, and the engine's overhead on every device.
     usable_bytes
         Memory that may be planned on, over all devices.
+    host_bytes
+        Host RAM that spilled weights can use, over all devices.
     shortfall_bytes
         Total less usable; where the sum fits, the least excess on one device; else 0.
     devices
@@ -48,6 +52,7 @@ class Shortage:
     kv_cache_bytes: int
     other_bytes: int
     usable_bytes: int
+    host_bytes: int
     shortfall_bytes: int
     devices: tuple[DeviceNeed, ...]
     is_held: bool
@@ -66,6 +71,7 @@ def shortage_of(costs: Costs, devices: Sequence[int]) -> Shortage:
     kv = round(slots * problem.model.kv_bytes(problem.workload.context_tokens))
     other = round(_weights(costs, devices) + _overhead(costs, len(devices)))
     usable = round(sum(float(costs.tables.usable[d]) for d in devices))
+    host = round(costs.most_spilled(devices))
     is_held = _is_held(costs, devices, slots)
     is_free = is_held or _is_held_freely(costs, devices, slots)
     cut = _least_excess(costs, tuple(devices), slots)
@@ -73,11 +79,14 @@ def shortage_of(costs: Costs, devices: Sequence[int]) -> Shortage:
     excess = max((needs.get(d, 0) - float(costs.tables.usable[d]) for d in devices), default=0.0)
     shortfall = 0
     if not is_held and not (is_free and problem.model.allowed_stage_starts is not None):
-        shortfall = kv + other - usable if kv + other > usable else max(round(excess), 0)
+        shortfall = (
+            kv + other - usable - host if kv + other > usable + host else max(round(excess), 0)
+        )
     return Shortage(
         kv_cache_bytes=kv,
         other_bytes=other,
         usable_bytes=usable,
+        host_bytes=host,
         shortfall_bytes=shortfall,
         devices=tuple(
             DeviceNeed(
@@ -120,26 +129,34 @@ def _is_held_freely(costs: Costs, devices: Sequence[int], slots: int) -> bool:
 
 
 def _least_excess(costs: Costs, devices: tuple[int, ...], slots: int) -> Cut:
-    """Return the cut whose fullest device exceeds its memory least: memory in place of time."""
+    """Return the cut whose fullest device exceeds its memory least: memory in place of time.
+
+    Host RAM takes its share of every spillable layer here; :func:`_needs` counts whole layers.
+    """
     room = costs.room()
     highest = float(room.max())
     memory = costs.memory_prefix(slots)
+    spillable = np.concatenate([[0.0], np.cumsum(costs.spill_rule.spillable)])
+    host = costs.spill_rule.host[:, 0]
+    share = np.minimum(host / max(float(spillable[-1]), 1.0), 1.0)
     demand = Demand(
-        time=np.tile(memory, (len(room), 1)),
+        time=memory - share[:, None] * spillable,
         extra=highest - room,
         hops=_ONLY_LINKED,
         back=(0.0, 0.0),
-        slots=slots,
-        room=np.full_like(room, np.inf),
+        memory=-_ALWAYS_FITS * np.arange(len(memory), dtype=np.float64),
+        penalty=np.zeros((len(room), len(memory) - 1)),
     )
     return best_cut(costs, devices, demand, "bottleneck") or ()
 
 
 def _needs(costs: Costs, cut: Cut, slots: int) -> dict[int, float]:
-    """Bytes on each device of *cut*."""
+    """Bytes on each device of *cut*, less what its host RAM takes."""
     memory = costs.memory_prefix(slots)
     found = {}
     for j, (d, start, stop) in enumerate(cut):
-        fixed = costs.stage_fixed(d, position_of(cut, j))
-        found[d] = memory[stop] - memory[start] + fixed.tables_bytes + fixed.overhead_bytes
+        position = position_of(cut, j)
+        fixed = costs.stage_fixed(d, position)
+        need = memory[stop] - memory[start] + fixed.tables_bytes + fixed.overhead_bytes
+        found[d] = need - costs.spill_rule.most((d, start, stop), position)
     return {d: float(need) for d, need in found.items()}

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from e2llm_opt.cost.pipeline import position_of
+from e2llm_opt.cost.cut import position_of
 from e2llm_opt.partition.partition import best_cut, decode_demand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.cost.pipeline import Cut
+    from e2llm_opt.cost.cut import Cut
+    from e2llm_opt.cost.spill import Spilled
     from e2llm_opt.partition.partition import Criterion
 
 _STEP_DOWN = 0.5
@@ -24,13 +25,37 @@ def most_slots(costs: Costs, cut: Cut) -> int:
     weights, room = costs.memory_prefix(0), costs.room()
     kv = costs.memory_prefix(1) - weights
     for j, (d, start, stop) in enumerate(cut):
-        free = room[d, position_of(cut, j)] - (weights[stop] - weights[start])
+        position = position_of(cut, j)
+        free = room[d, position] - (weights[stop] - weights[start])
+        if costs.tables.host_memory[d] > 0:
+            free += costs.spill_rule.most((d, start, stop), position)
         needed = kv[stop] - kv[start]
         if free < 0:
             return 0
         if needed > 0:
             most = min(most, math.floor(free / needed))
     return max(most, 0)
+
+
+def spill_steps(costs: Costs, cut: Cut, most: int) -> list[tuple[int, Spilled]]:
+    """Return (most slots, spilled layers) for each set of layers that 1 … *most* slots spill.
+
+    One pair where nothing changes, with 0 slots where not even one request fits.
+    """
+    spilled = costs.spilled(cut, most)
+    if not any(spilled):
+        return [(most, spilled)]
+    steps = []
+    slots = most
+    while slots >= 1:
+        low, high = 0, slots  # so many slots spill less, so many spill the same
+        while high - low > 1:
+            middle = (low + high) // 2
+            is_same = costs.spilled(cut, middle) == spilled
+            low, high = (low, middle) if is_same else (middle, high)
+        steps.append((slots, spilled))
+        slots, spilled = low, costs.spilled(cut, max(low, 1))
+    return steps[::-1] or [(0, spilled)]
 
 
 def slot_counts(costs: Costs, devices: tuple[int, ...], max_states: int) -> list[int]:
@@ -66,6 +91,7 @@ def _most_held(costs: Costs, devices: tuple[int, ...], any_cut: Callable[[int], 
     weights = float(costs.memory_prefix(0)[-1])
     kv = float(costs.memory_prefix(1)[-1]) - weights
     free = sum(float(room[d].max()) for d in devices) - weights
+    free += costs.most_spilled(devices)
     high = costs.problem.runtime.max_slots
     if kv > 0:
         high = min(high, max(math.floor(free / kv), 0))

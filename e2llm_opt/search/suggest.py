@@ -80,15 +80,18 @@ def _reason(search: Search, shortage: Shortage) -> str:
             f"{slots} slot{'s' if slots > 1 else ''} x {workload.context_tokens} tokens context "
             f"{shortage.kv_cache_bytes / GIB:.1f} GiB"
         )
-        if shortage.total_bytes > shortage.usable_bytes:
-            return f"not enough memory: {parts}; usable are {shortage.usable_bytes / GIB:.1f} GiB"
+        usable = f"{shortage.usable_bytes / GIB:.1f} GiB"
+        if shortage.host_bytes:
+            usable += f" and {shortage.host_bytes / GIB:.1f} GiB of host RAM"
+        if shortage.total_bytes > shortage.usable_bytes + shortage.host_bytes:
+            return f"not enough memory: {parts}; usable are {usable}"
         if shortage.shortfall_bytes == 0:
             return (
                 f"no connected devices can hold the model ({parts}): every stage needs a link to "
                 "the next one, and the last stage a way back to the first"
             )
         return (
-            f"not enough memory where it is needed: {parts}; {shortage.usable_bytes / GIB:.1f} GiB "
+            f"not enough memory where it is needed: {parts}; {usable} "
             "are usable in all, but no connected devices hold whole layers that add up"
         )
     free = replace(workload, min_tokens_per_s=0.0, slo_tpot_s=None)

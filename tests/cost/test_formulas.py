@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2llm_opt.cost import pipeline
+from e2llm_opt.cost.cut import position_of
 from e2llm_opt.cost.costs import Costs
 from e2llm_opt.cost.transfer import kv_transfer
 from tests.oracles import World, kv_exposed_s, ways
@@ -37,6 +38,17 @@ def some_cut(problem: Problem, random: Random, rows: list[int] | None = None) ->
     return tuple((d, bounds[j], bounds[j + 1]) for j, d in enumerate(order))
 
 
+def spilled(world: World, cut: Cut, slots: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(sorted(world.spilled(cut, j, slots))) for j in range(len(cut)))
+
+
+@given(problems(max_devices=3, is_tight=True), st.integers(0, 6), chances)
+def test_as_few_layers_spill_as_memory_needs(problem: Problem, slots: int, random: Random) -> None:
+    cut, world, costs = some_cut(problem, random), World(problem), Costs(problem)
+    if world.fits(cut, slots):
+        assert costs.spilled(cut, slots) == spilled(world, cut, slots)
+
+
 def close(value: float) -> object:
     return pytest.approx(value, rel=1e-9)
 
@@ -57,7 +69,9 @@ def test_layer_and_head_times_of_a_decode_step(problem: Problem, batch: int) -> 
     for d in range(len(problem.devices)):
         assert costs.head(batch)[d] == close(world.head(d, batch))
         for layer in range(problem.model.num_layers):
-            assert found[d, layer] == pytest.approx(world.decode_layer(d, layer, batch), rel=1e-8)
+            assert found[d, layer] == pytest.approx(
+                world.decode_layer(d, layer, batch, is_spilled=False), rel=1e-8
+            )
 
 
 @given(anything, st.integers(0, 6), chances)
@@ -66,9 +80,9 @@ def test_bytes_on_every_stage(problem: Problem, slots: int, random: Random) -> N
     cut = some_cut(problem, random)
     memory, room = costs.memory_prefix(slots), costs.room()
     for j, (d, start, stop) in enumerate(cut):
-        free = room[d, pipeline.position_of(cut, j)] - (memory[stop] - memory[start])
+        free = room[d, position_of(cut, j)] - (memory[stop] - memory[start])
         have = problem.devices[d].usable_bytes
-        assert have - free == pytest.approx(world.stage_bytes(cut, j, slots), rel=1e-9, abs=1)
+        assert have - free == pytest.approx(world.whole_stage_bytes(cut, j, slots), rel=1e-9, abs=1)
 
 
 @given(anything, st.sampled_from((1.0, 1e4, 1e8)), st.integers(0, 4))
@@ -91,9 +105,11 @@ def test_hops_take_the_way_that_is_best_for_their_bytes(
 @given(anything, st.sampled_from((64.0, 700.0, 3000.0)), chances)
 def test_prefill_of_a_pipeline(problem: Problem, tokens: float, random: Random) -> None:
     cut, world = some_cut(problem, random), World(problem)
-    found = pipeline.prefill(Costs(problem), cut, tokens)
-    latency, occupancy = world.prefill(cut, tokens)
-    stages = world.prefill_stages(cut, tokens)
+    slots = problem.runtime.max_slots
+    costs = Costs(problem)
+    found = pipeline.prefill(costs, cut, tokens, spilled(world, cut, slots))
+    latency, occupancy = world.prefill(cut, tokens, slots)
+    stages = world.prefill_stages(cut, tokens, slots)
     assert found.latency_s == close(latency)
     assert found.occupancy_s == close(occupancy)
     assert found.stage_s == pytest.approx([stage for stage, _ in stages])
@@ -105,12 +121,13 @@ def test_decode_rounds_of_a_pipeline(problem: Problem, random: Random) -> None:
     cut, world = some_cut(problem, random), World(problem)
     slots = problem.runtime.max_slots
     costs = Costs(problem)
-    found = pipeline.decode(costs, cut, slots)
+    away = spilled(world, cut, slots)
+    found = pipeline.decode(costs, cut, slots, away)
     for n in range(1, slots + 1):
-        assert found.tpot_s[n - 1] == close(world.rounds(cut, n))
+        assert found.tpot_s[n - 1] == close(world.rounds(cut, n, slots))
         m = int(found.micro_batches[n - 1])
-        stage, hop = pipeline.decode_stages(costs, cut, -(-n // m))
-        expected = world.decode_stages(cut, -(-n // m))
+        stage, hop = pipeline.decode_stages(costs, cut, -(-n // m), away)
+        expected = world.decode_stages(cut, -(-n // m), slots)
         assert stage == pytest.approx([s for s, _ in expected])
         assert hop == pytest.approx([h for _, h in expected])
         total = float((stage + hop).sum())
@@ -129,7 +146,7 @@ def test_a_kv_cache_moves_from_holder_to_holder(problem: Problem, random: Random
     source = some_cut(problem, random, rows[:half])
     target = some_cut(problem, random, rows[half:])
     world = World(problem)
-    latency, _ = world.prefill(source, problem.workload.prompt.mean)
+    latency, _ = world.prefill(source, problem.workload.prompt.mean, 0)
     found = kv_transfer(Costs(problem), source, target, latency)
     expected = kv_exposed_s(world, source, target, latency)
     prompt = problem.workload.prompt.mean

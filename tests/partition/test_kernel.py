@@ -29,7 +29,7 @@ from tests.strategies import problems
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from e2llm_opt.cost.pipeline import Cut
+    from e2llm_opt.cost.cut import Cut
 
 Goal = Literal["bottleneck", "sum"]
 goals = st.sampled_from(("bottleneck", "sum"))

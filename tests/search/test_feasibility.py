@@ -51,13 +51,13 @@ def is_legal(world: World, cut: Cut, role: str) -> bool:
     workload = world.problem.workload
     prompt, output = workload.prompt.mean, workload.output.mean
     if role == "PREFILL":
-        return world.fits(cut, 1) and math.isfinite(world.prefill(cut, prompt)[0])
+        return world.fits(cut, 1) and math.isfinite(world.prefill(cut, prompt, 1)[0])
     counts = range(1, world.problem.runtime.max_slots + 1)
-    pause = world.pause(cut, prompt) if role == "MIXED" else 0.0
     for n in counts if workload.slots is None else (workload.slots,):
         if not world.fits(cut, n):
             return False
-        effective = world.rounds(cut, n) + n * pause / output
+        pause = world.pause(cut, prompt, n) if role == "MIXED" else 0.0
+        effective = world.rounds(cut, n, n) + n * pause / output
         if math.isfinite(effective) and effective <= workload.slowest_tpot_s:
             return True
     return False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from e2llm_opt.partition.paper import kernel
 from e2llm_opt.partition.paper.stage_costs import stage_costs
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.cost.pipeline import Cut
+    from e2llm_opt.cost.cut import Cut
     from e2llm_opt.partition.partition import Demand
 
     Floats = NDArray[np.float64]
@@ -65,8 +66,6 @@ def fixed_order_cut(costs: Costs, devices: Sequence[int], demand: Demand) -> Fix
     -----
     O(K² L²) for K devices and L layers, as in the paper.
     """
-    from e2llm_opt.partition.paper import kernel  # noqa: PLC0415 - numba costs 0.3 s
-
     rows = np.array(devices, dtype=np.int64)
     places = np.arange(len(rows))
     rings = rows[(places[:, None] + places) % len(rows)]

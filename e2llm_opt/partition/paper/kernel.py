@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MIDDLE, FIRST, LAST, ONLY = 0, 1, 2, 3
-
 
 @njit(cache=True, error_model="numpy")
 def slowest_stage(cost: Floats, link: Floats) -> tuple[float, Ints]:
@@ -46,21 +44,18 @@ def slowest_stage(cost: Floats, link: Floats) -> tuple[float, Ints]:
 
 
 @njit(cache=True, error_model="numpy")
-def best_master(table: Floats, link: Floats) -> tuple[float, int, Ints]:
+def best_master(cost: Floats, link: Floats) -> tuple[float, int, Ints]:
     """Turn the ring of devices so that each one comes first once, and cut it each time.
 
-    *table* is L at each position [K, 4, L+1, L+1]; *link* is T with device k in front at
-    ``link[k]`` [K, K]. Returns the least slowest stage [s], the device in front, and where each
-    stage stops [K]. The first of equals. O(K² · L²).
+    *cost* is L_k [K, L+1, L+1]: a stage with the first or the last layer costs what its place
+    costs. *link* is T with device k in front at ``link[k]`` [K, K]. Returns the least slowest
+    stage [s], the device in front, and where each stage stops [K]. The first of equals. O(K² · L²).
     """
-    num, size = len(table), table.shape[2]
-    cost = np.empty((num, size, size))
+    num = len(cost)
     best, front, stops = np.inf, 0, np.zeros(num, np.int64)
     for turn in range(num):
-        for k in range(num):
-            position = (FIRST if k == 0 else MIDDLE) + (LAST if k == num - 1 else MIDDLE)
-            cost[k] = table[(turn + k) % num, position]
-        slowest, found = slowest_stage(cost, link[turn])
+        ring = np.concatenate((cost[turn:], cost[:turn]))
+        slowest, found = slowest_stage(ring, link[turn])
         if slowest < best:
             best, front, stops = slowest, turn, found
     return best, front, stops

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from e2llm_opt.cost.stages.kernel import Stages, stage_times
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -17,30 +19,30 @@ if TYPE_CHECKING:
 
 
 def stage_costs(costs: Costs, rows: Ints, demand: Demand) -> Floats:
-    """Return the time of layers ``[b, a)`` on each device at each position [K, 4, L+1, L+1] [s].
+    """Return the time of layers ``[b, a)`` on each of the devices *rows* [K, L+1, L+1] [s].
 
-    Axes: place in *rows* (devices); position MIDDLE, FIRST, LAST, ONLY; start b; stop a. Infinite
-    where there is no layer, where a stage may not start, or where memory does not hold it:
-    what a stage costs and may hold is decided here, and nowhere else in the paper's method.
+    The same table that our own method cuts by: as few layers spilled to host RAM as memory needs,
+    embedding and head where the first and the last layer are, infinite where nothing fits or no
+    stage may start. The paper counts offloaded blocks, too, but does not say how it times them.
     """
-    memory = costs.memory_prefix(demand.slots)
-    room = (costs.room() if demand.room is None else demand.room)[rows]
-    time = demand.time[rows]
-    table: Floats = time[:, None, None, :] - time[:, None, :, None]
-    table = table + demand.extra[rows][:, :, None, None]
-    held = memory[None, :] - memory[:, None]
-    is_possible = held[None, None] <= room[:, :, None, None]
-    table[~(is_possible & _may_be(costs))] = np.inf
-    return table
-
-
-def _may_be(costs: Costs) -> NDArray[np.bool_]:
-    """Whether ``[b, a)`` has a layer and may start at b [L+1, L+1]."""
-    ends = np.arange(costs.problem.model.num_layers + 1)
-    starts = np.ones(len(ends), dtype=np.bool_)
+    rule = costs.spill_rule
+    times = stage_times(
+        Stages(
+            time=demand.time[rows],
+            extra=demand.extra[rows],
+            memory=demand.memory,
+            room=costs.room()[rows],
+            host=rule.host[rows],
+            spillable=rule.spillable,
+            order=rule.order,
+            penalty=demand.penalty[rows],
+            num_layers=costs.fixed_layers[rows],
+        )
+    )
     allowed = costs.problem.model.allowed_stage_starts
     if allowed is not None:
-        starts[:] = False
-        starts[[0, *allowed]] = True
-    found: NDArray[np.bool_] = (ends[:, None] < ends[None, :]) & starts[:, None]
+        is_wrong = np.ones(times.shape[1], dtype=np.bool_)
+        is_wrong[[0, *allowed]] = False
+        times[:, is_wrong] = np.inf
+    found: Floats = times
     return found

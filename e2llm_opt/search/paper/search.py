@@ -181,3 +181,8 @@ def _refuse_impossible(problem: Problem) -> None:
             f"method {PAPER} knows only PREFILL and DECODE, so constraints.roles cannot be mixed; "
             "use roles: auto or disaggregated, or method auto."
         )
+    if problem.constraints.pin or problem.constraints.layers:
+        raise InputError(
+            f"method {PAPER} chooses all groups and cuts itself, so it cannot obey constraints.pin "
+            "or constraints.layers; remove them, or use method auto."
+        )

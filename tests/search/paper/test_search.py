@@ -14,15 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import e2llm_opt
+from e2llm_opt.constraints import Constraints
 from e2llm_opt.cost.costs import Costs
 from e2llm_opt.errors import InputError
 from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.plan.infeasible import Infeasible
 from e2llm_opt.plan.plan import Plan, RunProvenance
-from e2llm_opt.problem import Constraints, Objective, Problem, Role
+from e2llm_opt.problem import Objective, Problem, Role
 from e2llm_opt.runtime import runtime
 from e2llm_opt.search.paper.fitness import MAX_GROUPS, best_roles
 from e2llm_opt.search.paper.replicas import PaperReplica, PaperReplicas
+from e2llm_opt.search.roles import Scope
 from e2llm_opt.search.search import Search
 from e2llm_opt.search.stop import Stop
 from tests.oracles import World, groupings
@@ -252,9 +254,10 @@ splittable = (small | anything).map(for_the_paper)
 
 @given(splittable)
 def test_a_plan_is_valid_and_obeys_limits_and_constraints(problem: Problem) -> None:
+    if ran(problem, QUICK).best(Scope.ANY) is None:
+        return  # what would help is tried elsewhere, and takes long
     found = e2llm_opt.plan(problem, stop=QUICK)
-    if isinstance(found, Infeasible):
-        return
+    assert isinstance(found, Plan)
     assert e2llm_opt.check(found, problem).violations == ()
     assert {replica.role for replica in found.replicas} == {"PREFILL", "DECODE"}
     assert found.problem.options["method"] == "e2llm-paper"
@@ -300,12 +303,12 @@ def test_rates_follow_from_the_cut_by_the_papers_law(problem: Problem) -> None:
     found = PaperReplicas(search.candidates).find(tuple(sorted(costs.classes.class_of)))
     if found.prefill is not None:
         cut = found.prefill.cut
-        times = world.prefill_stages(cut, problem.workload.prompt.mean)
+        times = world.prefill_stages(cut, problem.workload.prompt.mean, 1)
         pass_s = len(cut) * max(max(stage, hop) for stage, hop in times)
         assert found.prefill_per_s == pytest.approx(problem.workload.prompt.mean / pass_s)
     if found.decode is not None:
         cut = found.decode.cut
-        times = world.decode_stages(cut, -(-found.slots // len(cut)))
+        times = world.decode_stages(cut, -(-found.slots // len(cut)), found.slots)
         slowest = max(*(stage for stage, _ in times), *(hop for _, hop in times[:-1]), 0.0)
         assert found.decode_per_s == pytest.approx(found.slots / (len(cut) * slowest))
         assert len(cut) * slowest <= problem.workload.slowest_tpot_s * (1 + 1e-9)
@@ -315,12 +318,12 @@ def test_rates_follow_from_the_cut_by_the_papers_law(problem: Problem) -> None:
 
 @given(splittable, st.randoms(use_true_random=False))
 def test_names_and_order_change_nothing_in_the_figures(problem: Problem, random: Random) -> None:
-    other = relabelled(problem, random)
-    old, new = (e2llm_opt.plan(p, stop=QUICK) for p in (problem, other))
-    assert type(old) is type(new)
-    if isinstance(old, Plan) and isinstance(new, Plan):
-        capacity = old.predicted.capacity_per_s
-        assert new.predicted.capacity_per_s == pytest.approx(capacity, rel=1e-9)
+    both = [ran(problem, QUICK), ran(relabelled(problem, random), QUICK)]
+    assert eq_4(both[0]) == pytest.approx(eq_4(both[1]), rel=1e-9, abs=1e-9)
+    old, new = (search.best(Scope.ANY) for search in both)
+    assert (old is None) == (new is None)
+    if old is not None and new is not None:
+        assert new.traffic.capacity_per_s == pytest.approx(old.traffic.capacity_per_s, rel=1e-9)
 
 
 def test_slots_are_lowered_to_what_is_legal_and_the_plan_says_so() -> None:
@@ -381,6 +384,15 @@ def test_mixed_roles_are_refused() -> None:
         e2llm_opt.plan(problem, stop=PAPER)
 
 
+@pytest.mark.parametrize(
+    "constraints", [Constraints(pin={"r0": ("orin",)}), Constraints(layers={"orin": 4})]
+)
+def test_cuts_and_groups_chosen_by_hand_are_refused(constraints: Constraints) -> None:
+    problem = replace(Problem.load(TESTBED), constraints=constraints)
+    with pytest.raises(InputError, match=r"cannot obey constraints\.pin or constraints\.layers"):
+        e2llm_opt.plan(problem, stop=PAPER)
+
+
 def test_one_device_is_no_plan_and_another_method_is_suggested() -> None:
     alone = only("orin")
     found = e2llm_opt.plan(alone, stop=PAPER)
@@ -391,7 +403,7 @@ def test_one_device_is_no_plan_and_another_method_is_suggested() -> None:
 
 
 def test_where_no_method_finds_a_plan_the_answer_is_the_usual_one() -> None:
-    problem = only("rtx-3060m")
+    problem = only("m1-a")
     assert e2llm_opt.plan(problem, stop=PAPER) == e2llm_opt.plan(problem)
 
 

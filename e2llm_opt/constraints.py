@@ -1,0 +1,105 @@
+"""What every plan must obey, whatever would be faster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from e2llm_opt.errors import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraints:
+    """What every plan must obey.
+
+    Parameters
+    ----------
+    replicas
+        Exactly so many; None: the planner chooses.
+    use_all_devices
+        No device may stay without layers (excluded ones do).
+    roles
+        ``auto``, ``disaggregated`` (PREFILL and DECODE only) or ``mixed`` (MIXED only).
+    exclude
+        Names of devices that are not to be used.
+    pin
+        Replica: names of devices that must hold layers in it, and in no other. The plan calls the
+        replica by that name. A mapping, kept as sorted pairs.
+    layers
+        Device: exactly so many layers it must hold. A mapping, kept as sorted pairs.
+    """
+
+    replicas: int | None = None
+    use_all_devices: bool = False
+    roles: Literal["auto", "disaggregated", "mixed"] = "auto"
+    exclude: tuple[str, ...] = ()
+    pin: Mapping[str, Sequence[str]] | tuple[tuple[str, tuple[str, ...]], ...] = ()
+    layers: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Keep mappings as sorted pairs, which can be hashed."""
+        pin = sorted((name, tuple(devices)) for name, devices in dict(self.pin).items())
+        object.__setattr__(self, "pin", tuple(pin))
+        object.__setattr__(self, "layers", tuple(sorted(dict(self.layers).items())))
+
+    @property
+    def pinned(self) -> dict[str, str]:
+        """Replica of each pinned device."""
+        return {device: name for name, devices in dict(self.pin).items() for device in devices}
+
+    @property
+    def fixed_layers(self) -> dict[str, int]:
+        """Number of layers of each device that has one."""
+        return dict(self.layers)
+
+    def faults(self, names: Sequence[str], num_layers: int) -> list[Fault]:
+        """Return what is wrong with the constraints for devices called *names*."""
+        return [
+            *self._unknown(names),
+            *self._pin_faults(),
+            *self._layer_faults(num_layers),
+        ]
+
+    def _unknown(self, names: Sequence[str]) -> Iterator[Fault]:
+        uses = {
+            "exclude": self.exclude,
+            **{f"pin.{name}": devices for name, devices in dict(self.pin).items()},
+            "layers": tuple(self.fixed_layers),
+        }
+        for key, devices in uses.items():
+            for device in devices:
+                if device not in names:
+                    wrong = f"no device is called '{device}'"
+                    yield Fault(path=f"constraints.{key}", wrong=wrong)
+                elif key != "exclude" and device in self.exclude:
+                    wrong = f"'{device}' is excluded (constraints.exclude)"
+                    yield Fault(path=f"constraints.{key}", wrong=wrong, right="remove one of them")
+        if set(names) <= set(self.exclude):
+            yield Fault(path="constraints.exclude", wrong="every device is excluded")
+
+    def _pin_faults(self) -> Iterator[Fault]:
+        pins = dict(self.pin)
+        uses = Counter(device for devices in pins.values() for device in devices)
+        for device, times in uses.items():
+            if times > 1:
+                wrong = f"'{device}' is pinned {times} times"
+                yield Fault(path="constraints.pin", wrong=wrong, right="a device has one replica")
+        for name, devices in pins.items():
+            if not devices:
+                yield Fault(path=f"constraints.pin.{name}", wrong="names no device")
+        if self.replicas is not None and len(pins) > self.replicas:
+            wrong = f"{len(pins)} replicas are pinned, but constraints.replicas is {self.replicas}"
+            yield Fault(path="constraints.pin", wrong=wrong)
+
+    def _layer_faults(self, num_layers: int) -> Iterator[Fault]:
+        for device, layers in self.fixed_layers.items():
+            if not 1 <= layers <= num_layers:
+                yield Fault(
+                    path=f"constraints.layers.{device}",
+                    wrong=f"must be 1 to {num_layers} (the model's layers), got {layers}",
+                    right="to leave the device out, use constraints.exclude",
+                )

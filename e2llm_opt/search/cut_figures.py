@@ -1,0 +1,130 @@
+"""What a cut does in each phase for each number of slots, computed once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from e2llm_opt.cost.pipeline import decode, prefill
+from e2llm_opt.problem import Role
+from e2llm_opt.runtime import MixedPause
+from e2llm_opt.search.slots import most_slots, spill_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.cost.cut import Cut
+    from e2llm_opt.cost.pipeline import Prefill
+    from e2llm_opt.cost.spill import Spilled
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+_NUM_NODES = 7
+
+
+class Figures(NamedTuple):
+    """A cut in both phases with some layers spilled; rounds of 1, 2 … *slots* requests."""
+
+    slots: int
+    """As many as fit into memory with these layers spilled; the last figures hold most."""
+    spilled: Spilled
+    latency_s: float
+    occupancy_s: float
+    tpot_s: Floats
+    micro_batches: Ints
+
+
+class CutFigures:
+    """The store of figures by cut.
+
+    Parameters
+    ----------
+    costs
+        Of the problem.
+    """
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs = costs
+        self._figures: dict[Cut, list[Figures]] = {}
+
+    def rates(self, cut: Cut, role: Role) -> Floats:
+        """Return the rate with 1, 2 … slots, 0 where that breaks memory or a limit [N] [1/s]."""
+        workload = self.costs.problem.workload
+        rates = [
+            self._segment_rates(figures, role, first) for first, figures in self._segments(cut)
+        ]
+        found = np.concatenate(rates) if rates else np.empty(0)
+        if workload.slots is not None:
+            found[np.arange(1, len(found) + 1) != workload.slots] = 0.0
+        return found
+
+    def _segment_rates(self, figures: Figures, role: Role, first: int) -> Floats:
+        n = np.arange(first, figures.slots + 1)
+        stall = self.pause(figures, role) / self.costs.output_tokens
+        effective = figures.tpot_s[first - 1 :] + n * stall
+        is_legal = effective <= self.costs.problem.workload.slowest_tpot_s
+        return np.where(is_legal, n / effective, 0.0) / self.costs.output_tokens
+
+    def _segments(self, cut: Cut) -> Iterator[tuple[int, Figures]]:
+        """Yield figures with the least number of slots that they are for; some slots must fit."""
+        first = 1
+        for figures in self._of(cut):
+            if figures.slots:
+                yield first, figures
+            first = figures.slots + 1
+
+    def at(self, cut: Cut, slots: int) -> Figures:
+        """Return the figures of a cut with *slots* slots."""
+        return next(
+            figures for figures in self._of(cut) if figures.slots >= slots or not figures.slots
+        )
+
+    def _of(self, cut: Cut) -> list[Figures]:
+        """Return what every role needs to know of a cut, for more and more spilled layers."""
+        if cut not in self._figures:
+            most = most_slots(self.costs, cut)
+            self._figures[cut] = [
+                self._build(cut, slots, spilled)
+                for slots, spilled in spill_steps(self.costs, cut, most)
+            ]
+        return self._figures[cut]
+
+    def _build(self, cut: Cut, slots: int, spilled: Spilled) -> Figures:
+        found = prefill(self.costs, cut, self.costs.prompt_tokens, spilled)
+        rounds = decode(self.costs, cut, slots, spilled) if slots else None
+        return Figures(
+            slots=slots,
+            spilled=spilled,
+            latency_s=found.latency_s,
+            occupancy_s=found.occupancy_s,
+            tpot_s=np.empty(0) if rounds is None else rounds.tpot_s,
+            micro_batches=np.empty(0, np.int64) if rounds is None else rounds.micro_batches,
+        )
+
+    def pause(self, figures: Figures | Prefill, role: Role) -> float:
+        """Return how long decode stops for a prompt [s]; 0 where nothing is prefilled."""
+        if role is not Role.MIXED:
+            return 0.0
+        if self.costs.problem.runtime.mixed_pause is MixedPause.OCCUPANCY:
+            return figures.occupancy_s
+        return figures.latency_s
+
+    def scv(self, cut: Cut, role: Role, spilled: Spilled) -> float:
+        """Squared cv of the occupancy (pause) over the prompt lengths, by Gauss-Hermite nodes."""
+        prompt = self.costs.problem.workload.prompt
+        if role is Role.DECODE or prompt.cv == 0:
+            return 0.0
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_NUM_NODES)
+        weights = weights / weights.sum()
+        times = np.empty(_NUM_NODES)
+        for i, z in enumerate(nodes):
+            tokens = prompt.quantile(float(z))
+            figures = prefill(self.costs, cut, tokens, spilled)
+            times[i] = self.pause(figures, role) or figures.occupancy_s
+        mean = float(weights @ times)
+        return float(weights @ times**2) / mean**2 - 1.0
