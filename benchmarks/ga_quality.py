@@ -14,7 +14,7 @@ from e2llm_opt.search.stop import Stop
 
 if TYPE_CHECKING:
     from e2llm_opt.problem import Problem
-    from e2llm_opt.search.evaluate import Key
+    from e2llm_opt.search.ranking import Key
 
 NUM_SEEDS = 10
 

@@ -33,7 +33,7 @@ class Plain:
         heads = [rows[0] for rows in groups]
         self.available = [len(rows) for rows in groups]
         self.time: list[list[float]] = demand.time[heads].tolist()
-        self.memory: list[float] = costs.memory_prefix(demand.slots).tolist()
+        self.memory: list[float] = demand.memory.tolist()
         self.room: list[list[float]] = costs.room()[heads].tolist()
         self.extra: list[list[float]] = demand.extra[heads].tolist()
         self.hop = _hops(costs, groups, demand.hops[0][0])

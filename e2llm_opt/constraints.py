@@ -47,9 +47,14 @@ class Constraints:
         object.__setattr__(self, "layers", tuple(sorted(dict(self.layers).items())))
 
     @property
+    def pins(self) -> dict[str, tuple[str, ...]]:
+        """Devices of each pinned replica."""
+        return {name: tuple(devices) for name, devices in dict(self.pin).items()}
+
+    @property
     def pinned(self) -> dict[str, str]:
         """Replica of each pinned device."""
-        return {device: name for name, devices in dict(self.pin).items() for device in devices}
+        return {device: name for name, devices in self.pins.items() for device in devices}
 
     @property
     def fixed_layers(self) -> dict[str, int]:
@@ -67,7 +72,7 @@ class Constraints:
     def _unknown(self, names: Sequence[str]) -> Iterator[Fault]:
         uses = {
             "exclude": self.exclude,
-            **{f"pin.{name}": devices for name, devices in dict(self.pin).items()},
+            "pin": tuple(self.pinned),
             "layers": tuple(self.fixed_layers),
         }
         for key, devices in uses.items():
@@ -82,7 +87,7 @@ class Constraints:
             yield Fault(path="constraints.exclude", wrong="every device is excluded")
 
     def _pin_faults(self) -> Iterator[Fault]:
-        pins = dict(self.pin)
+        pins = self.pins
         uses = Counter(device for devices in pins.values() for device in devices)
         for device, times in uses.items():
             if times > 1:
@@ -90,7 +95,7 @@ class Constraints:
                 yield Fault(path="constraints.pin", wrong=wrong, right="a device has one replica")
         for name, devices in pins.items():
             if not devices:
-                yield Fault(path=f"constraints.pin.{name}", wrong="names no device")
+                yield Fault(path="constraints.pin", wrong=f"'{name}' names no device")
         if self.replicas is not None and len(pins) > self.replicas:
             wrong = f"{len(pins)} replicas are pinned, but constraints.replicas is {self.replicas}"
             yield Fault(path="constraints.pin", wrong=wrong)
@@ -99,7 +104,7 @@ class Constraints:
         for device, layers in self.fixed_layers.items():
             if not 1 <= layers <= num_layers:
                 yield Fault(
-                    path=f"constraints.layers.{device}",
-                    wrong=f"must be 1 to {num_layers} (the model's layers), got {layers}",
+                    path="constraints.layers",
+                    wrong=f"{device}: must be 1 to {num_layers}, the model's layers, got {layers}",
                     right="to leave the device out, use constraints.exclude",
                 )

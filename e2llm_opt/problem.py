@@ -48,7 +48,8 @@ class Problem:
     inventory, facts, runtime, workload
         The machines, the model's architecture, the engine, and the requests.
     weights, kv_cache
-        Formats of the weights and of the KV cache (``q4_k_m``, ``f16`` …).
+        Formats of the weights and of the KV cache (``q4_k_m``, ``f16`` …). Weights that are not
+        given are those of the model's file, else ``f16``.
     objective, constraints
         What is wanted and what is not allowed.
 
@@ -67,7 +68,7 @@ class Problem:
     facts: ModelFacts
     runtime: Runtime
     workload: Workload
-    weights: str = "f16"
+    weights: str = ""
     kv_cache: str = "f16"
     objective: Objective = Objective.WAITING_TIME
     constraints: Constraints = field(default_factory=Constraints)
@@ -75,6 +76,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Build the model and check the parts against each other."""
+        object.__setattr__(self, "weights", self.weights or self.facts.weights or "f16")
         model = build_model(
             self.facts,
             weights=self.weights,

@@ -39,7 +39,8 @@ def plan(
         Limits and method of the search; default: all groupings up to 8 devices, the genetic
         algorithm above.
     progress
-        Called now and then with the state of the search.
+        Called now and then with the state of the search; where it raises KeyboardInterrupt the
+        search ends as after Ctrl-C.
 
     Returns
     -------
@@ -49,11 +50,12 @@ def plan(
     Raises
     ------
     KeyboardInterrupt
-        When interrupted before any plan was found; afterwards the best plan is returned, with a
-        warning.
+        When interrupted before any plan was found. Afterwards the best plan is returned, with a
+        warning; and while changes are tried that may make a plan possible, those known to help.
     """
     from e2llm_opt.cost.costs import costs_of  # noqa: PLC0415 - numpy and numba come with it
     from e2llm_opt.search.paper.refusal import explain_no_plan  # noqa: PLC0415
+    from e2llm_opt.search.progress import Interruption  # noqa: PLC0415
     from e2llm_opt.search.roles import Scope  # noqa: PLC0415
     from e2llm_opt.search.search import Search  # noqa: PLC0415
     from e2llm_opt.search.stop import Stop  # noqa: PLC0415
@@ -62,21 +64,15 @@ def plan(
     began = time.monotonic()
     limits = stop or Stop()
     search = Search(costs_of(problem), progress)
-    notes: tuple[str, ...] = ()
-    try:
+    with Interruption() as interruption:
         search.run(limits, seed)
-    except KeyboardInterrupt:
-        notes = (_INTERRUPTED,)
-    except SystemError as error:  # what an interrupt becomes inside a compiled kernel
-        if not isinstance(error.__cause__, KeyboardInterrupt):
-            raise
-        notes = (_INTERRUPTED,)
     chosen = search.best(Scope.ANY)
     if chosen is None:
-        if notes:
+        if interruption.happened:
             raise KeyboardInterrupt
         explain = explain_infeasible if search.paper is None else explain_no_plan
         return explain(search, seed=seed)
+    notes = (_INTERRUPTED,) if interruption.happened else ()
     return _document(search, chosen, notes, (seed, limits.method, began))
 
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
+from e2llm_opt.constraints import Constraints
 from e2llm_opt.inventory.device import Device, MemoryKind
 from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.inventory.link import Link
 from e2llm_opt.model.facts import ModelFacts
-from e2llm_opt.problem import Constraints, Objective, Problem
+from e2llm_opt.problem import Objective, Problem
 from e2llm_opt.runtime import Runtime, runtime
 from e2llm_opt.workload.workload import Lengths, Workload
 
@@ -36,11 +37,16 @@ _LAYER = (300.0, 100.0, 600.0, 40.0)
 
 @st.composite
 def devices(
-    draw: st.DrawFn, num_devices: int, *, is_tight: bool = False, is_apart: bool = False
+    draw: st.DrawFn,
+    num_devices: int,
+    *,
+    is_tight: bool = False,
+    is_apart: bool = False,
+    has_host_ram: bool = False,
 ) -> tuple[Device, ...]:
     """Return devices of a few kinds, some of them on one host; *is_tight*: with little memory."""
     memory = _SMALL_MEMORY if is_tight else _MEMORY
-    kinds = [draw(_kinds(memory)) for _ in range(min(num_devices, 3))]
+    kinds = [draw(_kinds(memory, has_host_ram=has_host_ram)) for _ in range(min(num_devices, 3))]
     found: list[Device] = []
     for d in range(num_devices):
         kind = draw(st.sampled_from(kinds))
@@ -51,7 +57,8 @@ def devices(
 
 
 @st.composite
-def _kinds(draw: st.DrawFn, memory: Sequence[float]) -> Device:
+def _kinds(draw: st.DrawFn, memory: Sequence[float], *, has_host_ram: bool) -> Device:
+    host = (4000.0, 400.0, 4000.0, 0.0) if has_host_ram else (0.0, 0.0, 400.0, 4000.0)
     return Device(
         name="kind",
         memory_bytes=draw(st.sampled_from(memory)) * MB,
@@ -63,7 +70,9 @@ def _kinds(draw: st.DrawFn, memory: Sequence[float]) -> Device:
         layer_overhead_s=draw(st.sampled_from((0.0, 15e-6, 1e-3))),
         memory_kind=draw(st.sampled_from(MemoryKind)),
         host_bus_bytes_per_s=draw(st.sampled_from((8e9, 2e9))),
-        host_memory_bytes=draw(st.sampled_from((0.0, 0.0, 400.0, 4000.0))) * MB,
+        power_w=draw(st.sampled_from((None, 10.0, 200.0))),
+        cost_per_hour=draw(st.sampled_from((None, 0.1, 0.02))),
+        host_memory_bytes=draw(st.sampled_from(host)) * MB,
         host_bandwidth_bytes_per_s=draw(st.sampled_from((5e9, 20e9))),
         bus_bytes_per_s=draw(st.sampled_from((10e9, 3e9))),
     )
@@ -78,13 +87,16 @@ def inventories(
     is_linked: bool = False,
     is_tight: bool = False,
     is_apart: bool = False,
+    has_host_ram: bool = False,
 ) -> Inventory:
     """Return devices with direct links, switches and private links between them.
 
     With *is_linked* every two hosts have a way to each other.
     """
     num_devices = draw(st.integers(min_devices, max_devices))
-    machines = draw(devices(num_devices, is_tight=is_tight, is_apart=is_apart))
+    machines = draw(
+        devices(num_devices, is_tight=is_tight, is_apart=is_apart, has_host_ram=has_host_ram)
+    )
     hosts = list(dict.fromkeys(device.host for device in machines))
     links: list[Link] = []
     if draw(st.booleans()):
@@ -141,7 +153,7 @@ def _links(draw: st.DrawFn, first: str, second: str, interface: str = "") -> Lin
 
 
 @st.composite
-def facts(draw: st.DrawFn, *, max_layers: int = 8) -> ModelFacts:
+def facts(draw: st.DrawFn, *, max_layers: int = 8, is_spillable: bool = False) -> ModelFacts:
     """Return a model given by bytes and FLOPs, its layers alike or not."""
     num_layers = draw(st.integers(1, max_layers))
     is_alike = draw(st.booleans())
@@ -157,7 +169,7 @@ def facts(draw: st.DrawFn, *, max_layers: int = 8) -> ModelFacts:
         share = draw(st.sampled_from((0.25, 0.05)))
         active = tuple(value * share for value in weights)
     spillable = None
-    if draw(st.booleans()):
+    if is_spillable or draw(st.booleans()):
         shares = draw(st.sampled_from(((0.5,), (0.5, 0.0, 0.9))))
         spillable = tuple(value * draw(st.sampled_from(shares)) for value in weights)
     starts = None
@@ -218,13 +230,20 @@ def workloads(draw: st.DrawFn, *, max_slots: int) -> Workload:
 
 
 @st.composite
-def constraints(draw: st.DrawFn, *, has_roles: bool) -> Constraints:
+def constraints(
+    draw: st.DrawFn, names: Sequence[str], num_layers: int, *, has_roles: bool
+) -> Constraints:
     """Return few constraints, mostly none."""
+    pinned = draw(st.lists(st.sampled_from(names), max_size=3, unique=True))
+    pin = draw(st.sampled_from(({}, {}, {"r1": pinned}, {"a": pinned[:1], "b": pinned[1:]})))
+    fixed = draw(st.sampled_from(({}, {}, {}, {names[0]: 1}, {names[-1]: num_layers // 2 + 1})))
     roles = ("auto", "auto", "mixed", "disaggregated") if has_roles else ("auto", "mixed")
     return Constraints(
-        replicas=draw(st.sampled_from((None, None, None, 1, 2))),
+        replicas=draw(st.sampled_from((None, None, None, 2 if len(pin) > 1 else 1, 2))),
         use_all_devices=draw(st.sampled_from((False, False, False, True))),
         roles=draw(st.sampled_from(roles)),
+        pin={name: devices for name, devices in pin.items() if devices},
+        layers=fixed,
     )
 
 
@@ -240,29 +259,34 @@ def problems(
     is_tight: bool = False,
     is_apart: bool = False,
     is_constrained: bool = False,
+    has_host_ram: bool = False,
 ) -> Problem:
     """Return a whole problem.
 
-    *is_tight*: several devices are needed for one replica; *is_apart*: each has its own host.
+    *is_tight*: several devices are needed for one replica; *is_apart*: each has its own host;
+    *has_host_ram*: most devices can spill, and so can layers.
     """
     engine = draw(runtimes(topology=topology))
+    inventory = draw(
+        inventories(
+            min_devices=min_devices,
+            max_devices=max_devices,
+            is_linked=is_linked,
+            is_tight=is_tight,
+            is_apart=is_apart,
+            has_host_ram=has_host_ram,
+        )
+    )
+    model = draw(facts(max_layers=max_layers, is_spillable=has_host_ram))
+    names = [device.name for device in inventory.devices]
+    limits = constraints(names, model.num_hidden_layers, has_roles=engine.has_disaggregation)
     return Problem(
-        inventory=draw(
-            inventories(
-                min_devices=min_devices,
-                max_devices=max_devices,
-                is_linked=is_linked,
-                is_tight=is_tight,
-                is_apart=is_apart,
-            )
-        ),
-        facts=draw(facts(max_layers=max_layers)),
+        inventory=inventory,
+        facts=model,
         runtime=engine,
         workload=draw(workloads(max_slots=engine.max_slots)),
         objective=draw(st.sampled_from(Objective)),
-        constraints=draw(constraints(has_roles=engine.has_disaggregation))
-        if is_constrained
-        else Constraints(),
+        constraints=draw(limits) if is_constrained else Constraints(),
     )
 
 
@@ -278,10 +302,16 @@ def relabelled(problem: Problem, random: Random) -> Problem:
     random.shuffle(names)
     new = dict(zip(known, names, strict=True))
     machines = [replace(d, name=new[d.name], host=new[d.host]) for d in problem.devices]
+    limits = replace(
+        problem.constraints,
+        pin={name: [new[d] for d in pin] for name, pin in problem.constraints.pins.items()},
+        layers={new[name]: num for name, num in problem.constraints.fixed_layers.items()},
+    )
     links = [replace(link, ends=(new[link.ends[0]], new[link.ends[1]])) for link in inventory.links]
     random.shuffle(machines)
     random.shuffle(links)
-    return replace(problem, inventory=Inventory(devices=tuple(machines), links=tuple(links)))
+    inventory = Inventory(devices=tuple(machines), links=tuple(links))
+    return replace(problem, inventory=inventory, constraints=limits)
 
 
 def rescaled(problem: Problem, factor: float) -> Problem:

@@ -49,7 +49,7 @@ def made(name: str) -> Plan:
 
 @cache
 def wait_unit_s(name: str) -> float:
-    return Search(costs_of(problem(name))).evaluator.wait_unit_s
+    return Search(costs_of(problem(name))).evaluator.ranking.wait_unit_s
 
 
 def rounded(name: str, wait_s: float | None) -> int:

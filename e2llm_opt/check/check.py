@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.check import rules, stated
 from e2llm_opt.check.formulas import Seat, embedding_stage, head_stage
+from e2llm_opt.check.given import GivenRoute
 from e2llm_opt.check.paths import Ways
 from e2llm_opt.check.pipeline import Pipeline
-from e2llm_opt.check.reading import GivenPlan, GivenReplica, GivenRoute, read_plan
+from e2llm_opt.check.reading import read_plan
+from e2llm_opt.check.spill import possible, spill_rules
 from e2llm_opt.check.traffic import KVTransfer, kv_transfer, link_loads, request_bytes
 from e2llm_opt.check.verdict import Report, Violation
 from e2llm_opt.plan.plan import Route
@@ -18,6 +20,7 @@ from e2llm_opt.problem import Role
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from e2llm_opt.check.given import GivenPlan, GivenReplica
     from e2llm_opt.check.paths import Card, Wire
     from e2llm_opt.check.verdict import ReplicaFigures
     from e2llm_opt.plan.plan import Plan
@@ -32,7 +35,8 @@ def check(plan: Plan | Mapping[str, Any], problem: Problem) -> Report:
     plan
         A plan, its JSON document, or one that a person wrote: only ``replicas[].role`` and
         ``replicas[].stages[].{device, layers}`` are needed. Numbers are checked where stated;
-        slots and micro-batches that are not stated are chosen as well as possible.
+        slots and micro-batches that are not stated are chosen as well as possible, and spilled
+        layers as few as memory needs.
     problem
         What the plan is an answer to.
 
@@ -125,9 +129,14 @@ def _recompute(given: GivenReplica, problem: Problem, ways: Ways) -> _Recomputed
     is_whole = not list(rules.layer_rules(given, problem)) and not list(pipeline.unconnected())
     if not is_whole:
         return _Recomputed(
-            given=given, pipeline=pipeline, slots=slots, micro_batches=1, figures=None
+            given=given,
+            pipeline=pipeline.spilling(slots),
+            slots=slots,
+            micro_batches=1,
+            figures=None,
         )
     slots = slots if given.slots else pipeline.choose_slots()
+    pipeline = pipeline.spilling(slots)
     micro_batches = given.micro_batches or 0
     if not pipeline.decodes:
         micro_batches = 1
@@ -155,6 +164,8 @@ def _seats(given: GivenReplica, problem: Problem) -> tuple[Seat, ...] | None:
             stop=stage.stop,
             has_embedding=index == embedding_stage(problem.runtime, num_stages),
             has_head=index == head_stage(problem.runtime, num_stages),
+            spilled=possible(problem.model, stage, devices[stage.device]),
+            spills_as_needed=stage.spilled_layers is None,
         )
         for index, stage in enumerate(given.stages)
     )
@@ -164,6 +175,7 @@ def _replica_violations(replica: _Recomputed, problem: Problem) -> Iterator[Viol
     given, pipeline, slots = replica.given, replica.pipeline, replica.slots
     yield from rules.layer_rules(given, problem)
     yield from rules.stage_rules(given, problem)
+    yield from spill_rules(given, problem)
     yield from rules.slot_rules(given, problem)
     if pipeline is None:
         return

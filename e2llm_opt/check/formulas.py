@@ -20,13 +20,17 @@ LOGIT_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """One stage: a device, its layers ``[start, stop)``, and what else lies there."""
+    """One stage: a device, its layers ``[start, stop)``, and what lies where."""
 
     device: Device
     start: int
     stop: int
     has_embedding: bool
     has_head: bool
+    spilled: tuple[int, ...] = ()
+    """Layers whose FFN or expert part lies in host RAM."""
+    spills_as_needed: bool = False
+    """Whether ``spilled`` follows from the slots; otherwise the plan states it."""
 
     @property
     def layers(self) -> range:
@@ -50,6 +54,14 @@ def active_bytes(model: Model, layer: int, tokens: float) -> float:
     return model.layer_dense_bytes[layer] + model.layer_routed_bytes[layer] * (1.0 - untouched)
 
 
+def spilled_bytes(model: Model, layer: int, tokens: float) -> float:
+    """Return A^s_i(n): what of :func:`active_bytes` a spilled layer reads from host RAM [bytes]."""
+    spillable = model.layer_spillable_bytes[layer]
+    routed = min(spillable, model.layer_routed_bytes[layer])
+    untouched = math.pow(1.0 - model.layer_routed_fraction[layer], tokens)
+    return (spillable - routed) + routed * (1.0 - untouched)
+
+
 def kv_bytes(model: Model, layer: int, context: float) -> float:
     """Return κ_i(c): KV cache of one request of *context* tokens in a layer [bytes]."""
     held = min(context, model.layer_window_tokens[layer])
@@ -68,24 +80,41 @@ def chunks(prompt_tokens: float, chunk_tokens: float) -> tuple[int, float]:
     return num_full, prompt_tokens - num_full * chunk_tokens
 
 
-def layer_prefill_s(problem: Problem, device: Device, layer: int) -> float:
-    """Return the time of one layer for a whole mean prompt [s]."""
+def layer_prefill_s(
+    problem: Problem, device: Device, layer: int, *, is_spilled: bool = False
+) -> float:
+    """Return the time of one layer for a whole mean prompt [s].
+
+    The weights of a spilled layer come over the bus, once a chunk, and are then read as all are.
+    """
     model, prompt = problem.model, problem.workload.prompt.mean
     chunk = problem.runtime.prefill_chunk_tokens
     num_full, last = chunks(prompt, chunk)
     computing = prompt * token_flops(model, layer, prompt / 2) / _flop_per_s(device)
     read = num_full * active_bytes(model, layer, chunk) + active_bytes(model, layer, last)
     reading = read / _bytes_per_s(device)
-    return max(computing, reading) + device.layer_overhead_s
+    moving = 0.0
+    if is_spilled:
+        moved = num_full * spilled_bytes(model, layer, chunk) + spilled_bytes(model, layer, last)
+        moving = moved / device.bus_bytes_per_s
+    return max(computing, reading) + moving + device.layer_overhead_s
 
 
-def layer_decode_s(problem: Problem, device: Device, layer: int, batch: int) -> float:
-    """Return the time of one layer for one decode step of *batch* requests [s]."""
+def layer_decode_s(
+    problem: Problem, device: Device, layer: int, batch: int, *, is_spilled: bool = False
+) -> float:
+    """Return the time of one layer for one decode step of *batch* requests [s].
+
+    The spilled part of a layer is read at the bandwidth of host RAM, after the rest.
+    """
     model, workload = problem.model, problem.workload
     context = workload.prompt.mean + workload.output.mean / 2
     num_bytes = active_bytes(model, layer, batch) + batch * kv_bytes(model, layer, context)
     computing = batch * token_flops(model, layer, context) / _flop_per_s(device)
-    return max(num_bytes / _bytes_per_s(device), computing) + device.layer_overhead_s
+    hosted = spilled_bytes(model, layer, batch) if is_spilled else 0.0
+    from_host = hosted / device.host_bandwidth_bytes_per_s if is_spilled else 0.0
+    reading = (num_bytes - hosted) / _bytes_per_s(device)
+    return max(reading, computing) + from_host + device.layer_overhead_s
 
 
 def head_s(problem: Problem, device: Device, tokens: int) -> float:
@@ -97,22 +126,32 @@ def head_s(problem: Problem, device: Device, tokens: int) -> float:
 
 def stage_prefill_s(problem: Problem, seat: Seat) -> float:
     """Return the time of a stage for a whole mean prompt, the head once, without its hop [s]."""
-    total = sum(layer_prefill_s(problem, seat.device, layer) for layer in seat.layers)
+    total = sum(
+        layer_prefill_s(problem, seat.device, layer, is_spilled=layer in seat.spilled)
+        for layer in seat.layers
+    )
     return total + (head_s(problem, seat.device, 1) if seat.has_head else 0.0)
 
 
 def stage_decode_s(problem: Problem, seat: Seat, batch: int) -> float:
     """Return the time of a stage for one decode step of *batch* requests, without its hop [s]."""
-    total = sum(layer_decode_s(problem, seat.device, layer, batch) for layer in seat.layers)
+    total = sum(
+        layer_decode_s(problem, seat.device, layer, batch, is_spilled=layer in seat.spilled)
+        for layer in seat.layers
+    )
     return total + (head_s(problem, seat.device, batch) if seat.has_head else 0.0)
 
 
 def stage_weight_bytes(problem: Problem, seat: Seat) -> float:
-    """Return all weights in a stage's device memory: layers, head, embedding [bytes]."""
+    """Return all weights in a stage's device memory: layers, head, embedding [bytes].
+
+    What is spilled lies in host RAM instead.
+    """
     model = problem.model
     total = sum(
         model.layer_dense_bytes[layer] + model.layer_routed_bytes[layer] for layer in seat.layers
     )
+    total -= sum(model.layer_spillable_bytes[layer] for layer in seat.spilled)
     if seat.has_head:
         total += model.head_bytes
     holds_both = seat.has_head and model.is_tied
@@ -122,8 +161,9 @@ def stage_weight_bytes(problem: Problem, seat: Seat) -> float:
 
 
 def stage_host_bytes(problem: Problem, seat: Seat) -> float:
-    """Return what a stage keeps in host RAM beside its device [bytes]."""
-    return problem.model.embedding_bytes if is_in_host_ram(problem, seat) else 0.0
+    """Return what a stage keeps in host RAM beside its device: embedding, spilled [bytes]."""
+    spilled = sum(problem.model.layer_spillable_bytes[layer] for layer in seat.spilled)
+    return spilled + (problem.model.embedding_bytes if is_in_host_ram(problem, seat) else 0.0)
 
 
 def is_in_host_ram(problem: Problem, seat: Seat) -> bool:

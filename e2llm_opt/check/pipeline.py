@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from e2llm_opt.check.formulas import (
@@ -18,6 +18,7 @@ from e2llm_opt.check.formulas import (
     stage_prefill_s,
     stage_weight_bytes,
 )
+from e2llm_opt.check.spill import WHOLE_BYTE, spill_as_needed
 from e2llm_opt.check.verdict import ReplicaFigures
 from e2llm_opt.plan.plan import DecodeFigures, NextHop, PrefillFigures, Stage, StageMemory
 from e2llm_opt.problem import Role
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from e2llm_opt.inventory.device import Device
     from e2llm_opt.problem import Problem
 
-WHOLE_BYTE = 0.5
-"""Sums of bytes are exact to less than this, whatever their order [bytes]."""
 _ENDLESS = 2**50
 """A context that no KV cache reaches [tokens]."""
 _TIE = 1e-12
@@ -40,6 +39,8 @@ _TIE = 1e-12
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """The stages of one replica under one problem; every figure is computed when asked for.
+
+    Figures are those of the spilled layers that the seats have: see :meth:`spilling`.
 
     Parameters
     ----------
@@ -73,6 +74,20 @@ class Pipeline:
 
     # ---- memory -----------------------------------------------------------------------------
 
+    def spilling(self, slots: int) -> Pipeline:
+        """Return the replica with what memory makes it spill for *slots* requests.
+
+        What the plan states is left as it is.
+        """
+        return replace(self, seats=tuple(self._spilling(seat, slots) for seat in self.seats))
+
+    def _spilling(self, seat: Seat, slots: int) -> Seat:
+        if not seat.spills_as_needed:
+            return seat
+        bare = replace(seat, spilled=())
+        excess = self.excess_bytes(bare, slots, self.problem.workload.context_tokens)
+        return spill_as_needed(self.problem.model, bare, excess)
+
     def memory(self, seat: Seat, slots: int, context: float) -> StageMemory:
         """Return the bytes on a stage, rounded to whole ones."""
         weights = stage_weight_bytes(self.problem, seat)
@@ -92,9 +107,19 @@ class Pipeline:
         used = stage_weight_bytes(self.problem, seat) + stage_overhead_bytes(self.problem, seat)
         return used + self._kv_bytes(seat, slots, context) - seat.device.usable_bytes
 
+    def host_excess_bytes(self, seat: Seat) -> float:
+        """Return how many bytes too many lie in host RAM; counted where anything is spilled."""
+        if not seat.spilled:
+            return 0.0
+        return stage_host_bytes(self.problem, seat) - seat.device.host_memory_bytes
+
     def fits(self, slots: int, context: float) -> bool:
         """Whether every stage holds *slots* requests of *context* tokens."""
         return all(self.excess_bytes(seat, slots, context) <= WHOLE_BYTE for seat in self.seats)
+
+    def fits_host(self) -> bool:
+        """Whether host RAM holds what every stage keeps there."""
+        return all(self.host_excess_bytes(seat) <= WHOLE_BYTE for seat in self.seats)
 
     def max_context_tokens(self, slots: int) -> int | None:
         """Return the longest context that fits; None where it is not memory that ends it."""
@@ -218,18 +243,34 @@ class Pipeline:
         return seconds
 
     def choose_slots(self) -> int:
-        """Return the most slots that memory and the speed limits allow, at least one."""
+        """Return the slots of the best service rate that memory and the speed limits allow.
+
+        Of equal rates the most slots; one where nothing is allowed. More slots may make more layers
+        spill, which may serve fewer requests.
+        """
         workload = self.problem.workload
         if not self.decodes:
             return 1
         if workload.slots is not None:
             return workload.slots
-        for slots in range(self.problem.runtime.max_slots, 1, -1):
-            if self.fits(slots, workload.context_tokens):
-                tpot = self.tpot_s(slots, self.best_micro_batches(slots))
-                if tpot <= workload.slowest_tpot_s:
-                    return slots
-        return 1
+        chosen, shortest = 1, math.inf
+        for slots in range(self.problem.runtime.max_slots, 0, -1):
+            trial = self.spilling(slots)
+            if not trial.fits(slots, workload.context_tokens) or not trial.fits_host():
+                continue
+            micro_batches = trial.best_micro_batches(slots)
+            if trial.tpot_s(slots, micro_batches) <= workload.slowest_tpot_s:
+                busy = trial.busy_s(slots, micro_batches)
+                if busy < shortest * (1 - _TIE):
+                    chosen, shortest = slots, busy
+        return chosen
+
+    def busy_s(self, slots: int, micro_batches: int) -> float:
+        """Return what one request costs the replica in its role, all slots busy [s]."""
+        if not self.decodes:
+            return self.prefill().bottleneck_s
+        decoding = self._output * self.round_s(slots, micro_batches) / slots
+        return decoding + (self.pause_s() if self.role is Role.MIXED else 0.0)
 
     # ---- all together -----------------------------------------------------------------------
 
@@ -254,11 +295,6 @@ class Pipeline:
                 tokens_per_s_per_stream=1 / round_s,
                 micro_batches=micro_batches,
             )
-        busy = {
-            Role.PREFILL: prefill.bottleneck_s,
-            Role.DECODE: self._output * round_s / slots,
-            Role.MIXED: self.pause_s() + self._output * round_s / slots,
-        }
         first = prefill.latency_s if self.prefills else 0.0
         return ReplicaFigures(
             id=name,
@@ -269,7 +305,7 @@ class Pipeline:
             decode=decode,
             tpot_s=self.tpot_s(slots, micro_batches) if self.decodes else None,
             latency_s=first + (self._output * round_s if self.decodes else 0.0),
-            service_rate_per_s=1 / busy[self.role],
+            service_rate_per_s=1 / self.busy_s(slots, micro_batches),
             max_context_tokens=self.max_context_tokens(slots),
         )
 
@@ -282,6 +318,7 @@ class Pipeline:
                 layers=(seat.start, seat.stop),
                 embedding=seat.has_embedding,
                 head=seat.has_head,
+                spilled_layers=seat.spilled,
                 memory_bytes=self.memory(seat, slots, context),
                 prefill_time_s=stage_prefill_s(self.problem, seat),
                 decode_time_s=decode_times[index],

@@ -7,10 +7,11 @@ import math
 import reprlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from numbers import Integral
 from typing import Any
 
+from e2llm_opt.check.given import GivenPlan, GivenReplica, GivenRoute, GivenStage
 from e2llm_opt.errors import Fault, InputError
 from e2llm_opt.plan.plan import (
     PLAN_SCHEMA,
@@ -31,64 +32,6 @@ from e2llm_opt.problem import Role
 _LARGEST = 1e30
 """Numbers beyond this are typing errors, and would overflow."""
 _LARGEST_WHOLE = 2**53
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenStage:
-    """A stage as the plan gives it; ``stated`` holds its numbers by dotted key."""
-
-    device: str
-    start: int
-    stop: int
-    embedding: bool | None
-    head: bool | None
-    num_spilled_layers: int
-    next_device: str | None
-    stated: Mapping[str, float]
-
-    @property
-    def layers(self) -> str:
-        """Its interval, for messages."""
-        return f"[{self.start}, {self.stop})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenReplica:
-    """A replica as the plan gives it; what is None is not stated."""
-
-    id: str
-    role: Role
-    slots: int | None
-    stages: tuple[GivenStage, ...]
-    stated: Mapping[str, float]
-
-    @property
-    def micro_batches(self) -> int | None:
-        """Micro-batches in flight at full slots, where stated."""
-        stated = self.stated.get("decode.micro_batches")
-        return None if stated is None else int(stated)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenRoute:
-    """A route as the plan gives it."""
-
-    prefill: str
-    decode: str
-    rate_per_s: float | None
-    stated: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenPlan:
-    """A plan as it was given; ``routes`` and ``unused_devices`` are None where not stated."""
-
-    replicas: tuple[GivenReplica, ...]
-    routes: tuple[GivenRoute, ...] | None
-    unused_devices: tuple[str, ...] | None
-    inventory_sha256: str
-    capacity_per_s: float | None
-    is_stable: bool | None
 
 
 def read_plan(plan: Plan | Mapping[str, Any]) -> GivenPlan:
@@ -196,7 +139,7 @@ class _Reader:
             stop=stop,
             embedding=self._flag(entry, "embedding", at),
             head=self._flag(entry, "head", at),
-            num_spilled_layers=len(self._optional_entries(entry, "spilled_layers", at) or ()),
+            spilled_layers=self._spilled_layers(entry, at),
             next_device=next_device,
             stated=stated,
         )
@@ -214,6 +157,25 @@ class _Reader:
         else:
             return int(layers[0]), int(layers[1])
         return 0, 1
+
+    def _spilled_layers(self, entry: Mapping[str, Any], at: str) -> tuple[int, ...] | None:
+        right = "a list of layers, each once; left out: as few as memory needs"
+        layers = entry.get("spilled_layers")
+        path = f"{at}spilled_layers"
+        if layers is None:
+            return None
+        if not _is_sequence(layers):
+            self._fault(path, f"must be a list, got {_short(layers)}", right)
+            return None
+        wrong = [index for index, layer in enumerate(layers) if not _is_layer(layer)]
+        for index in wrong:
+            self._fault(f"{path}[{index}]", f"must be a layer, got {_short(layers[index])}")
+        if wrong:
+            return None
+        for layer, times in Counter(layers).items():
+            if times > 1:
+                self._fault(path, f"layer {layer} is given {times} times", right)
+        return tuple(sorted(int(layer) for layer in layers))
 
     def _routes(self, document: Mapping[str, Any]) -> tuple[GivenRoute, ...] | None:
         entries = self._optional_entries(document, "routes", "")
@@ -363,6 +325,10 @@ def _is_sequence(value: object) -> bool:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_layer(value: object) -> bool:
+    return isinstance(value, Integral) and _is_whole(value) and 0 <= int(value) <= _LARGEST_WHOLE
 
 
 def _as_float(value: object) -> float | None:

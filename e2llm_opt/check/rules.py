@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from e2llm_opt.check.constraint_rules import fixed_layer_rules, pin_rules
 from e2llm_opt.check.formulas import embedding_stage, head_stage
-from e2llm_opt.check.pipeline import WHOLE_BYTE
+from e2llm_opt.check.spill import WHOLE_BYTE, some
 from e2llm_opt.check.verdict import Violation
 from e2llm_opt.inventory.digest import inventory_sha256
 from e2llm_opt.problem import Role
@@ -14,8 +15,8 @@ from e2llm_opt.problem import Role
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from e2llm_opt.check.given import GivenPlan, GivenReplica
     from e2llm_opt.check.pipeline import Pipeline
-    from e2llm_opt.check.reading import GivenPlan, GivenReplica
     from e2llm_opt.problem import Problem
 
 
@@ -29,6 +30,8 @@ def plan_rules(given: GivenPlan, problem: Problem) -> Iterator[Violation]:
     yield from _device_rules(given, problem)
     yield from _unused_rules(given, problem)
     yield from _role_rules(given, problem)
+    yield from pin_rules(given, problem)
+    yield from fixed_layer_rules(given, problem)
     wanted = problem.constraints.replicas
     if wanted is not None and wanted != len(given.replicas):
         yield Violation(what="constraints.replicas", need=wanted, have=len(given.replicas))
@@ -58,15 +61,8 @@ def stage_rules(replica: GivenReplica, problem: Problem) -> Iterator[Violation]:
             yield Violation(
                 what=f"{replica.id}: a stage must not start at this layer",
                 device=stage.device,
-                need=_some(allowed),
+                need=some(allowed),
                 have=stage.start,
-            )
-        if stage.num_spilled_layers:
-            yield Violation(
-                what=f"{replica.id}: spilled layers are not supported",
-                device=stage.device,
-                need=0,
-                have=stage.num_spilled_layers,
             )
     yield from _place_rules(replica, problem)
 
@@ -91,18 +87,26 @@ def slot_rules(replica: GivenReplica, problem: Problem) -> Iterator[Violation]:
 
 
 def memory_rules(name: str, pipeline: Pipeline, slots: int) -> Iterator[Violation]:
-    """Yield every stage that holds more than its device may."""
+    """Yield every stage that holds more than its device, or the host RAM beside it, may."""
     context = pipeline.problem.workload.context_tokens
     for seat in pipeline.seats:
-        excess = pipeline.excess_bytes(seat, slots, context)
-        if excess > WHOLE_BYTE:
-            held = pipeline.memory(seat, slots, context)
+        held = pipeline.memory(seat, slots, context)
+        num_spilled = len(seat.spilled)
+        spilled = f", {num_spilled} layer{'s' * (num_spilled > 1)} spilled" if num_spilled else ""
+        if pipeline.excess_bytes(seat, slots, context) > WHOLE_BYTE:
             yield Violation(
                 what=f"{name}: memory exceeded: weights {held.weights} + KV cache "
-                f"{held.kv_cache} + overhead {held.overhead} bytes",
+                f"{held.kv_cache} + overhead {held.overhead} bytes{spilled}",
                 device=seat.device.name,
                 need=held.weights + held.kv_cache + held.overhead,
                 have=held.capacity,
+            )
+        if pipeline.host_excess_bytes(seat) > WHOLE_BYTE:
+            yield Violation(
+                what=f"{name}: host RAM exceeded{spilled}",
+                device=seat.device.name,
+                need=held.host,
+                have=round(seat.device.host_memory_bytes),
             )
 
 
@@ -215,9 +219,3 @@ def _place_rules(replica: GivenReplica, problem: Problem) -> Iterator[Violation]
 
 def _said(flag: bool | None) -> str | None:  # noqa: FBT001 - a value, not a switch
     return None if flag is None else str(flag)
-
-
-def _some(starts: tuple[int, ...]) -> str:
-    most = 8
-    text = ", ".join(str(start) for start in starts[:most])
-    return f"{text}, …" if len(starts) > most else text

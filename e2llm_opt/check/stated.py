@@ -6,15 +6,15 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from e2llm_opt.check.pipeline import WHOLE_BYTE
+from e2llm_opt.check.spill import WHOLE_BYTE
 from e2llm_opt.check.verdict import Violation
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from e2llm_opt.check.given import GivenPlan, GivenReplica, GivenRoute
     from e2llm_opt.check.pipeline import Pipeline
-    from e2llm_opt.check.reading import GivenPlan, GivenReplica, GivenRoute
     from e2llm_opt.check.traffic import KVTransfer
     from e2llm_opt.check.verdict import LinkLoad, ReplicaFigures
     from e2llm_opt.problem import Problem

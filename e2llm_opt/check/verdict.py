@@ -39,7 +39,8 @@ class ReplicaFigures:
     Parameters
     ----------
     slots
-        As the plan says, else the most that memory and the speed limits allow.
+        As the plan says, else those of the best service rate that memory and the speed limits
+        allow.
     tpot_s
         Time per output token at full slots, the pauses of a MIXED replica counted [s].
     latency_s

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from e2llm_opt.cli import words
 from e2llm_opt.cli.group import EXIT_NO
 from e2llm_opt.cli.problem import load_problem, problem_options
+from e2llm_opt.cli.progress import progress_line
 from e2llm_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @click.command("check")
-@click.argument("plan")
-@click.argument("inventory")
+@click.argument("plan", shell_complete=words.files)
+@click.argument("inventory", shell_complete=words.files)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the report.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code says it.")
 @problem_options
@@ -39,7 +41,8 @@ def command(plan: str, inventory: str, as_json: bool, quiet: bool, **options: An
     from e2llm_opt.report.refusals import print_check
 
     problem = load_problem(inventory, options)
-    report = _report(plan, problem)
+    with progress_line(sys.stderr, quiet=quiet, doing="checking the plan"):
+        report = _report(plan, problem)
     if as_json:
         sys.stdout.write(dump_json(report.to_dict()))
     elif not quiet:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
-import os
-import sys
 from typing import Any, Final
 
 import click
 
 from e2llm_opt import __version__
+from e2llm_opt.cli.interruption import GivenUp
+from e2llm_opt.cli.streams import answered_output
 from e2llm_opt.errors import InputError
 
 EXIT_BAD_INPUT: Final = 2
@@ -19,16 +18,12 @@ EXIT_NO: Final = 3
 """No plan exists, or the plan breaks a rule."""
 EXIT_INTERRUPTED: Final = 130
 """Interrupted with nothing to show."""
-EXIT_BROKEN_PIPE: Final = 141
-"""Whoever read the output has gone; what a shell reports for it."""
-
-_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""What the system says when a disk takes no more."""
 _COMMANDS = {
     "plan": "Find the best plan for an inventory.",
     "check": "Recompute a plan and list what is wrong with it.",
     "catalog": "List known devices, models, weight formats and runtimes.",
     "schema": "Print the JSON Schema of a plan.",
+    "completion": "Print what a shell needs to complete commands and options.",
 }
 """Command: its help in the list of commands. Its code stands in the module of its name."""
 
@@ -56,38 +51,27 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse; here the help is printed."""
+        with answered_output():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn what it raises into an exit code."""
         try:
-            answer = super().invoke(ctx)
-            sys.stdout.flush()
+            with answered_output():
+                return super().invoke(ctx)
         except InputError as error:
             for fault in error.faults:
                 click.echo(str(fault) if fault.file else f"Error: {fault}", err=True)
             ctx.exit(EXIT_BAD_INPUT)
-        except BrokenPipeError:
-            _discard_output()
-            ctx.exit(EXIT_BROKEN_PIPE)
-        except OSError as error:
-            # Files that the user named are blamed as InputError: this is standard output.
-            if error.errno not in _FULL:
-                raise
-            _discard_output()
-            reason = os.strerror(error.errno).lower()
-            click.echo(f"Error: standard output cannot be written: {reason}", err=True)
-            ctx.exit(EXIT_BAD_INPUT)
-        except (KeyboardInterrupt, SystemError) as error:
+        except (KeyboardInterrupt, GivenUp, SystemError) as error:
             # Compiled code that is interrupted ends in a SystemError caused by the Ctrl-C.
-            if not isinstance(error.__cause__ or error, KeyboardInterrupt):
+            cause = error.__cause__ if isinstance(error, SystemError) else error
+            if not isinstance(cause, KeyboardInterrupt | GivenUp):
                 raise
-            click.echo("Interrupted; there is no plan yet.", err=True)
+            click.echo("Interrupted; there is nothing to show yet.", err=True)
             ctx.exit(EXIT_INTERRUPTED)
-        return answer
-
-
-def _discard_output() -> None:
-    """Send what is still buffered nowhere, or Python complains when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

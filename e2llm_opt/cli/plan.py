@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from e2llm_opt.cli import words
 from e2llm_opt.cli.group import EXIT_NO
 from e2llm_opt.cli.problem import Amount, load_problem, problem_options
 
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
 
 
 @click.command("plan")
-@click.argument("inventory")
-@click.option("-o", "--output", help="Write the plan as JSON to this file; - is stdout.")
+@click.argument("inventory", shell_complete=words.files)
+@click.option(
+    "-o",
+    "--output",
+    help="Write the plan as JSON to this file; - is stdout.",
+    shell_complete=words.files,
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the report.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no report and no progress.")
 @problem_options
@@ -54,7 +60,7 @@ def command(
       e2llm-opt plan testbed.yaml --method e2llm-paper
     """
     from e2llm_opt.cli.interruption import interruptible
-    from e2llm_opt.cli.progress import search_progress
+    from e2llm_opt.cli.progress import progress_line
     from e2llm_opt.plan.infeasible import Infeasible
     from e2llm_opt.plan.output import STANDARD_OUTPUT, refuse_unwritable, write_text_atomically
     from e2llm_opt.solve import plan
@@ -62,7 +68,11 @@ def command(
     problem = load_problem(inventory, options)
     if output is not None:
         refuse_unwritable(output)
-    with search_progress(sys.stderr, quiet=quiet) as shown, interruptible(shown) as progress:
+    preparing = "preparing (the first plan ever compiles its kernels)"
+    with (
+        progress_line(sys.stderr, quiet=quiet, doing=preparing) as line,
+        interruptible(line) as progress,
+    ):
         answer = plan(problem, seed=seed, stop=_stop(options), progress=progress)
     as_json = as_json or output == STANDARD_OUTPUT
     if output is not None and output != STANDARD_OUTPUT:

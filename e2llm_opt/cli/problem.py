@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from e2llm_opt.cli import words
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -33,6 +35,22 @@ class Amount(click.FloatRange):
         return number
 
 
+class _Pair(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4 on
+    """``name=value``."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return name and value, or fail as a usage error."""
+        name, equals, rest = str(value).partition("=")
+        if not (name.strip() and equals and rest.strip()):
+            self.fail(f"{value!r} is not {self.name}.", param, ctx)
+        return name.strip(), rest.strip()
+
+
 _POSITIVE = Amount(min=0, min_open=True)
 _COUNT = click.IntRange(min=1)
 _OPTIONS: dict[str, tuple[str, ...]] = {
@@ -45,6 +63,8 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "replicas": ("constraints", "replicas"),
     "use_all_devices": ("constraints", "use_all_devices"),
     "exclude": ("constraints", "exclude"),
+    "pin": ("constraints", "pin"),
+    "layers": ("constraints", "layers"),
     "rate": ("workload", "rate_per_s"),
     "prompt_tokens": ("workload", "prompt_tokens"),
     "output_tokens": ("workload", "output_tokens"),
@@ -60,19 +80,60 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 def problem_options(function: AnyFunction) -> AnyFunction:
     """Add the options of this module to a command."""
     options = (
-        click.option("--model", help="Catalogue name or path to config.json."),
-        click.option("--weights", help="Weight format: f16, q8_0, q4_k_m, mxfp4, awq, fp8 ..."),
-        click.option("--kv-cache", help="Format of the KV cache: f16, q8_0 ..."),
-        click.option("--runtime", help="generic, llama.cpp, vllm, sglang, prima.cpp, exo ..."),
-        click.option("--objective", help="waiting_time, latency or throughput."),
-        click.option("--roles", help="auto, disaggregated or mixed."),
+        click.option(
+            "--model",
+            help="Catalogue name, or path to a config.json or .gguf file.",
+            shell_complete=words.catalogue("models"),
+        ),
+        click.option(
+            "--weights",
+            help="Weight format: f16, q8_0, q4_k_m, mxfp4, awq, fp8 ...",
+            shell_complete=words.catalogue("weights"),
+        ),
+        click.option(
+            "--kv-cache",
+            help="Format of the KV cache: f16, q8_0 ...",
+            shell_complete=words.catalogue("kv_cache"),
+        ),
+        click.option(
+            "--runtime",
+            help="generic, llama.cpp, vllm, sglang, prima.cpp, exo ...",
+            shell_complete=words.catalogue("runtimes"),
+        ),
+        click.option(
+            "--objective",
+            help="waiting_time, latency, throughput, max_context or cost.",
+            shell_complete=words.choice_of("objective"),
+        ),
+        click.option(
+            "--roles",
+            help="auto, disaggregated or mixed.",
+            shell_complete=words.choice_of("roles"),
+        ),
         click.option("--replicas", type=_COUNT, help="Exactly so many replicas."),
         click.option(
             "--use-all-devices/--leave-devices-out",
             default=None,
             help="Whether every device must hold layers.",
         ),
-        click.option("--exclude", multiple=True, help="Device not to use; may be repeated."),
+        click.option(
+            "--exclude",
+            multiple=True,
+            help="Device not to use; may be repeated.",
+            shell_complete=words.devices,
+        ),
+        click.option(
+            "--pin",
+            type=_Pair("REPLICA=DEVICE,..."),
+            multiple=True,
+            help="Devices that one replica must have, such as chat=tower,laptop; may be repeated.",
+        ),
+        click.option(
+            "--layers",
+            type=_Pair("DEVICE=NUMBER"),
+            multiple=True,
+            help="Exactly so many layers on a device; may be repeated.",
+        ),
         click.option("--rate", type=Amount(min=0), help="Arrival rate [requests/s]."),
         click.option(
             "--prompt-tokens", "--prompt", type=_POSITIVE, help="Mean prompt length [tokens]."
@@ -117,5 +178,23 @@ def overrides(given: Mapping[str, Any]) -> dict[str, Any]:
         section = answer
         for key in path[:-1]:
             section = section.setdefault(key, {})
-        section[path[-1]] = list(value) if isinstance(value, tuple) else value
+        section[path[-1]] = _PAIRS[option](value) if option in _PAIRS else _plain(value)
     return answer
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _pins(pairs: tuple[tuple[str, str], ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for replica, devices in pairs:
+        found.setdefault(replica, []).extend(name.strip() for name in devices.split(","))
+    return found
+
+
+def _layers(pairs: tuple[tuple[str, str], ...]) -> dict[str, int | str]:
+    return {device: int(num) if num.isdecimal() else num for device, num in pairs}
+
+
+_PAIRS = {"pin": _pins, "layers": _layers}

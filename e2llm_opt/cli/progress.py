@@ -1,56 +1,113 @@
-"""A line on the terminal while a long search runs, and nothing otherwise."""
+"""A line on the terminal while something takes long, and nothing otherwise."""
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
+
+from e2llm_opt.report.width import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.status import Status
-
-    from e2llm_opt.search.progress import Progress, ProgressCallback
+    from e2llm_opt.search.progress import Progress
 
 PATIENCE_S = 2.0
-"""Searches that end sooner show nothing [s]."""
+"""What ends sooner shows nothing [s]."""
+_PERIOD_S = 0.2
+_ERASE = "\r\x1b[K"
+STOPPING = "stopping; Ctrl-C again quits at once"
 
 
 @contextmanager
-def search_progress(file: IO[str], *, quiet: bool) -> Iterator[ProgressCallback | None]:
-    """Give a callback that keeps one line on *file* up to date, if that is a terminal."""
-    if quiet or not file.isatty():
+def progress_line(file: IO[str] | None, *, quiet: bool, doing: str) -> Iterator[Line | None]:
+    """Give a callback that keeps one line on *file* up to date, if that is a terminal.
+
+    The line appears once people have waited in silence for :data:`PATIENCE_S`, says *doing* until
+    the callback is told more, and is gone at the end.
+    """
+    if quiet or file is None or not file.isatty() or os.environ.get("TERM") == "dumb":
         yield None
         return
-    line = _Line(file)
+    line = Line(file, doing)
+    line.start()
     try:
         yield line
     finally:
         line.stop()
 
 
-class _Line:
-    """The line; it appears once the search has taken longer than people wait in silence."""
+class Line:
+    """One line that a thread of its own paints, so that seconds pass while kernels compile.
 
-    def __init__(self, file: IO[str]) -> None:
+    Parameters
+    ----------
+    file
+        A terminal.
+    doing
+        What to say before the first call.
+    """
+
+    def __init__(self, file: IO[str], doing: str) -> None:
         self._file = file
-        self._status: Status | None = None
+        self._doing = doing
+        self._began = time.monotonic()
+        self._state: Progress | None = None
+        self._is_stopping = False
+        self._ended = threading.Event()
+        self._painter = threading.Thread(target=self._paint, name="progress", daemon=True)
 
     def __call__(self, progress: Progress) -> None:
-        if progress.elapsed_s < PATIENCE_S:
-            return
-        if self._status is None:
-            from rich.console import Console
-            from rich.status import Status
+        """Take the state that the next painting shows."""
+        self._state = progress
 
-            self._status = Status("", console=Console(file=self._file, markup=False))
-            self._status.start()
-        self._status.update(
-            f"{progress.elapsed_s:.0f} s, {progress.evaluations} sets of replicas tried, "
-            f"best: {progress.best}   (Ctrl-C keeps it)"
-        )
+    def interrupted(self) -> None:
+        """Say from now on that Ctrl-C was heard."""
+        self._is_stopping = True
+
+    def start(self) -> None:
+        """Begin to wait."""
+        self._painter.start()
 
     def stop(self) -> None:
         """Take the line away."""
-        if self._status is not None:
-            self._status.stop()
+        self._ended.set()
+        self._painter.join()
+
+    def _paint(self) -> None:
+        if self._ended.wait(PATIENCE_S):
+            return
+        while not self._ended.is_set():
+            self._write(_ERASE + self.text(columns(self._file) - 1))
+            self._ended.wait(_PERIOD_S)
+        self._write(_ERASE)
+
+    def _write(self, text: str) -> None:
+        try:
+            self._file.write(text)
+            self._file.flush()
+        except OSError:  # the terminal has gone; whoever prints the answer will say so
+            self._ended.set()
+
+    def text(self, width: int) -> str:
+        """Return what the line says, cut to *width* columns."""
+        state = self._state
+        parts = [f"{time.monotonic() - self._began:.0f} s"]
+        if state is None:
+            parts.append(self._doing)
+        else:
+            parts += [_doing(state), f"best: {state.best}", f"{state.evaluations} evaluations"]
+            parts.append("Ctrl-C keeps it")
+        if self._is_stopping:
+            parts.insert(1, STOPPING)
+        return " | ".join(part for part in parts if part)[: max(width, 1)]
+
+
+def _doing(state: Progress) -> str:
+    if state.done is None:
+        return f"trying {state.doing}" if state.doing else ""
+    planned = "" if state.planned is None else f" of {state.planned}"
+    return f"{state.doing} {state.done}{planned}"

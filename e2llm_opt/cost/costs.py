@@ -131,14 +131,17 @@ class Costs:
             self._curves = times, np.stack([self.head(batch) for batch in batches])
         return self._curves
 
-    def memory_prefix(self, slots: int) -> Floats:
-        """Return prefix sums of weights and the KV cache of *slots* requests [L+1] [bytes]."""
+    def memory_prefix(self, slots: int, context: int | None = None) -> Floats:
+        """Return prefix sums of weights and the KV cache of *slots* requests [L+1] [bytes].
+
+        Requests of *context* tokens, else of the workload's ``context_tokens``.
+        """
 
         def build() -> Floats:
-            kv = kv_bytes(self.tables, self.problem.workload.context_tokens)
+            kv = kv_bytes(self.tables, context or self.problem.workload.context_tokens)
             return _prefix(self.tables.dense + self.tables.routed + slots * kv)
 
-        return self._keep(("memory", slots, 0), build)
+        return build() if context else self._keep(("memory", slots, 0), build)
 
     @cached_property
     def spill_rule(self) -> SpillRule:
@@ -149,10 +152,10 @@ class Costs:
         ]
         return spill_rule(self.tables, np.array(held))
 
-    def spilled(self, cut: Cut, slots: int) -> Spilled:
+    def spilled(self, cut: Cut, slots: int, context: int | None = None) -> Spilled:
         """Return the layers of each stage that spill when *slots* requests must fit."""
         found = []
-        memory, room = self.memory_prefix(slots), self.room()
+        memory, room = self.memory_prefix(slots, context), self.room()
         for j, (d, start, stop) in enumerate(cut):
             need = float(memory[stop] - memory[start] - room[d, position_of(cut, j)])
             can_spill = need > 0 and self.tables.host_memory[d] > 0

@@ -10,7 +10,7 @@ from e2llm_opt.errors import InputError
 from e2llm_opt.loading.fields import Text, shown
 from e2llm_opt.loading.schema import RuntimeEntry
 from e2llm_opt.loading.validate import checked, unknown_key
-from e2llm_opt.model.build import build_model
+from e2llm_opt.model.build import build_model, is_format_of
 from e2llm_opt.model.hf_config import FACT_KEYS, facts, facts_from_config, load_config
 from e2llm_opt.runtime import Runtime, runtime
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from e2llm_opt.model.facts import ModelFacts
 
 _CONFIG_MARKS = ("architectures", "model_type", "transformers_version")
-_GIVE_A_MODEL = "a catalogue name, a path to config.json or a mapping; here or with --model"
+_GIVE_A_MODEL = (
+    "a catalogue name, a path to config.json or to a .gguf, or a mapping; here or with --model"
+)
 
 
 def read_model(faults: Faults) -> ModelFacts | None:
@@ -64,6 +66,8 @@ def read_formats(
         if key not in faults.document.value:
             continue
         word = checked(Text, faults.document.value[key], (key,), faults)
+        if key == "weights" and word is not None and _is_of_a_file(model, word, faults):
+            continue
         try:
             formats |= {} if word is None else {key: look_up(word).key}
         except InputError as error:
@@ -72,12 +76,23 @@ def read_formats(
         try:
             build_model(
                 model,
-                **{"weights": "f16", "kv_cache": "f16", **formats},
+                **{"weights": model.weights or "f16", "kv_cache": "f16", **formats},
                 kv_layout=engine.kv_layout,
             )
         except InputError as error:
             faults.absorb(error, ("model",))
     return formats
+
+
+def _is_of_a_file(model: ModelFacts | None, weights: str, faults: Faults) -> bool:
+    """Whether a file has its own weights; noting where it is asked for others."""
+    if model is None:  # no second fault where the file cannot be read
+        name = faults.document.value.get("model")
+        return isinstance(name, str) and name.lower().endswith(".gguf")
+    if model.weights and not is_format_of(model, weights):
+        wrong = f"the .gguf file decides, and it is {model.weights}, not {shown(weights)}"
+        faults.add(("weights",), wrong, f"leave weights out, or give {model.weights}")
+    return bool(model.weights)
 
 
 def _from_mapping(value: dict[str, Any], faults: Faults) -> ModelFacts | None:
@@ -94,15 +109,15 @@ def _from_mapping(value: dict[str, Any], faults: Faults) -> ModelFacts | None:
 
 
 def _from_name(value: str, faults: Faults) -> ModelFacts | None:
-    """Return the facts of a catalogue entry or of a ``config.json``."""
+    """Return the facts of a catalogue entry, of a ``config.json`` or of a ``.gguf`` file."""
     name = checked(Text, value, ("model",), faults)
     if name is None:
         return None
     path = faults.document.beside(("model",), value)
     if value.lower().endswith(".gguf"):
-        wrong = ".gguf files are not supported yet"
-        faults.add(("model",), wrong, "give the model's config.json or its catalogue name")
-        return None
+        from e2llm_opt.model.gguf_file import load_gguf  # noqa: PLC0415 - gguf is slow to import
+
+        return load_gguf(path)
     if value.lower().endswith(".json"):
         return load_config(path)
     is_folder = value.startswith((".", "/", "~")) and path.is_dir()

@@ -228,7 +228,8 @@ class ConstraintsEntry(Section):
     replicas: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
     use_all_devices: Switch = False
     roles: Literal["auto", "disaggregated", "mixed"] = "auto"
-    pin: dict[str, Any] | None = None
+    pin: dict[Text, list[Text]] = Field(default_factory=dict)
+    layers: dict[Text, Annotated[Whole, Field(ge=1, le=100_000)]] = Field(default_factory=dict)
     exclude: list[Text] = Field(default_factory=list)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from e2llm_opt.constraints import Constraints
 from e2llm_opt.errors import InputError
 from e2llm_opt.loading.schema import (
     ConstraintsEntry,
@@ -12,16 +13,14 @@ from e2llm_opt.loading.schema import (
     WorkloadEntry,
 )
 from e2llm_opt.loading.validate import checked, nearest
-from e2llm_opt.constraints import Constraints
 from e2llm_opt.problem import Objective
 from e2llm_opt.workload.trace import read_trace
 from e2llm_opt.workload.workload import Lengths, Workload, context_for
 
 if TYPE_CHECKING:
-    from e2llm_opt.loading.document import Faults
+    from e2llm_opt.loading.document import Faults, KeyPath
     from e2llm_opt.loading.links_part import Names
 
-_NOT_YET = "is not supported yet in this version"
 _LENGTHS = ("prompt_tokens", "output_tokens")
 
 
@@ -50,35 +49,48 @@ def read_objective(faults: Faults) -> Objective | None:
     word = checked(ObjectiveWord, value, ("objective",), faults)
     if word is None:
         return None
-    if word not in tuple(Objective):
-        faults.add(("objective",), f"{word} {_NOT_YET}", f"use {', '.join(Objective)}")
-        return None
     return Objective(word)
 
 
 def read_constraints(names: Names, faults: Faults) -> Constraints | None:
-    """Return the constraints, with counted devices' base names expanded in ``exclude``."""
+    """Return the constraints, with counted devices' base names expanded."""
     value = faults.document.value.get("constraints", {})
     entry: ConstraintsEntry | None = checked(ConstraintsEntry, value, ("constraints",), faults)
     if entry is None:
         return None
-    if entry.pin is not None:
-        faults.add(("constraints", "pin"), f"pin {_NOT_YET}", "remove it")
-    exclude: dict[str, None] = {}
-    for i, name in enumerate(entry.exclude):
-        if name not in names.hosts and name not in names.groups:
-            path = ("constraints", "exclude", i)
-            guess = nearest(name, [*names.hosts, *names.groups])
-            faults.add(path, f"no device is called '{name}'", guess)
-        exclude |= dict.fromkeys([name] if name in names.hosts else names.groups.get(name, ()))
+    path: KeyPath = ("constraints",)
+    exclude = _devices(entry.exclude, (*path, "exclude"), names, faults)
     if names.hosts and set(names.hosts) <= set(exclude):
         faults.add(("constraints", "exclude"), "every device is excluded")
+    pin = {
+        replica: _devices(devices, (*path, "pin", replica), names, faults)
+        for replica, devices in entry.pin.items()
+    }
+    layers = {
+        device: count
+        for name, count in entry.layers.items()
+        for device in _devices([name], (*path, "layers"), names, faults)
+    }
     return Constraints(
         replicas=entry.replicas,
         use_all_devices=entry.use_all_devices,
         roles=entry.roles,
-        exclude=tuple(exclude),
+        exclude=exclude,
+        pin=pin,
+        layers=layers,
     )
+
+
+def _devices(given: list[str], path: KeyPath, names: Names, faults: Faults) -> tuple[str, ...]:
+    """Return the devices that *given* names stand for, each once; note the unknown ones."""
+    found: dict[str, None] = {}
+    for i, name in enumerate(given):
+        if name not in names.hosts and name not in names.groups:
+            guess = nearest(name, [*names.hosts, *names.groups])
+            below = (*path, i) if path[-1] != "layers" else (*path, name)
+            faults.add(below, f"no device is called '{name}'", guess)
+        found |= dict.fromkeys([name] if name in names.hosts else names.groups.get(name, ()))
+    return tuple(found)
 
 
 def _check_lengths(value: Any, faults: Faults) -> None:  # noqa: ANN401 - what the file says

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from e2llm_opt.model.weights import WeightFormat
 
 
+_ANY = "f16"
+"""Format to ask for where the facts state all bytes and none is looked up."""
+
+
 def build_model(
     facts: ModelFacts,
     *,
@@ -38,22 +42,23 @@ def build_model(
     facts
         Architecture and overrides; overrides win.
     weights, kv_cache
-        Formats, whatever the case and punctuation (``Q4_K_M``, ``f16`` …).
+        Formats, whatever the case and punctuation (``Q4_K_M``, ``f16`` …). Facts of a file that
+        states its bytes (``facts.weights``) have no other weights.
     kv_layout
         What an engine keeps of multi-head latent attention: the latent, or keys and values.
 
     Raises
     ------
     InputError
-        With every fault: missing or contradictory facts (``model.<key>``), unknown formats
-        (``weights``, ``kv_cache``).
+        With every fault: missing or contradictory facts (``model.<key>``), formats that are
+        unknown or not those of the file (``weights``, ``kv_cache``).
 
     Notes
     -----
     FLOPs of the projections are two an active parameter. Byte figures are whole bytes.
     """
     _refuse_faults(facts, weights, kv_cache)
-    form = weight_format(weights)
+    form = weight_format(_ANY if facts.weights else weights)
     is_shaped = has_weight_shape(facts)
     indices = range(facts.num_hidden_layers)
     layers = [_layer(facts, layer, form, is_shaped=is_shaped) for layer in indices]
@@ -67,7 +72,7 @@ def build_model(
         layer_routed_fraction=tuple(layer.routed_fraction for layer in layers),
         layer_spillable_bytes=tuple(layer.spillable_bytes for layer in layers),
         layer_flops_per_token=tuple(layer.flops_per_token for layer in layers),
-        layer_attention_flops=tuple(attention_flops(facts, layer) for layer in indices),
+        layer_attention_flops=_attention_flops(facts),
         layer_kv_bytes_per_token=_kv_bytes(facts, kv_cache, kv_layout),
         layer_window_tokens=tuple(window_tokens(facts, layer) for layer in indices),
         embedding_bytes=embedding_bytes,
@@ -97,12 +102,34 @@ class _Layer:
 
 def _refuse_faults(facts: ModelFacts, weights: str, kv_cache: str) -> None:
     faults = [
-        *_format_faults(weight_format, weights, "weights"),
+        *_weights_faults(facts, weights),
         *_format_faults(kv_cache_bytes_per_value, kv_cache, "kv_cache"),
         *fact_faults(facts),
     ]
     if faults:
         raise InputError(faults)
+
+
+def _weights_faults(facts: ModelFacts, weights: str) -> tuple[Fault, ...]:
+    if not facts.weights:
+        return _format_faults(weight_format, weights, "weights")
+    if is_format_of(facts, weights):
+        return ()
+    wrong = f"the file of the model decides, and it is {facts.weights}, not {weights}"
+    return (Fault(path="weights", wrong=wrong, right=f"leave it out, or give {facts.weights}"),)
+
+
+def is_format_of(facts: ModelFacts, weights: str) -> bool:
+    """Whether *weights* is the format of the file that the *facts* are of.
+
+    ``gguf`` stands for whatever a file is in.
+    """
+    if weights.lower() in {facts.weights, "gguf"}:
+        return True
+    try:
+        return weight_format(weights).name == facts.weights
+    except UnknownNameError:
+        return False
 
 
 def _format_faults(known: Callable[[str], object], name: str, path: str) -> tuple[Fault, ...]:
@@ -116,6 +143,10 @@ def _format_faults(known: Callable[[str], object], name: str, path: str) -> tupl
 def _layer(facts: ModelFacts, layer: int, form: WeightFormat, *, is_shaped: bool) -> _Layer:
     num_layers = facts.num_hidden_layers
     weight = _override(facts.layer_weight_bytes, layer, num_layers)
+    routed = _override(facts.layer_routed_bytes, layer, num_layers)
+    if routed is not None:
+        flops = 2.0 * layer_shape(facts, layer).active_matrix_params if is_shaped else None
+        return _rounded(_stated_layer(facts, weight or 0.0, routed, form, flops), facts, layer)
     if is_shaped:
         built = _shaped_layer(facts, layer, form)
         if weight is not None:
@@ -137,6 +168,21 @@ def _layer(facts: ModelFacts, layer: int, form: WeightFormat, *, is_shaped: bool
     if not is_shaped:
         built = replace(built, flops_per_token=2.0 * built.active_bytes / form.ffn)
     return _rounded(built, facts, layer)
+
+
+def _stated_layer(
+    facts: ModelFacts, weight: float, routed: float, form: WeightFormat, flops: float | None
+) -> _Layer:
+    """Return a layer of which the facts state the bytes, routed experts apart."""
+    fraction = facts.num_experts_per_tok / facts.num_experts if routed else 0.0
+    active = weight - routed + routed * fraction
+    return _Layer(
+        dense_bytes=weight - routed,
+        routed_bytes=routed,
+        routed_fraction=fraction,
+        spillable_bytes=routed,
+        flops_per_token=2.0 * active / form.ffn if flops is None else flops,
+    )
 
 
 def _shaped_layer(facts: ModelFacts, layer: int, form: WeightFormat) -> _Layer:
@@ -180,6 +226,13 @@ def _override(value: PerLayer | None, layer: int, num_layers: int) -> float | No
     return None if value is None else per_layer(value, num_layers)[layer]
 
 
+def _attention_flops(facts: ModelFacts) -> tuple[float, ...]:
+    num_layers = facts.num_hidden_layers
+    if facts.layer_attention_flops is not None:
+        return tuple(float(flops) for flops in per_layer(facts.layer_attention_flops, num_layers))
+    return tuple(attention_flops(facts, layer) for layer in range(num_layers))
+
+
 def _kv_bytes(
     facts: ModelFacts, kv_cache: str, kv_layout: Literal["expanded", "latent"]
 ) -> tuple[float, ...]:
@@ -188,6 +241,9 @@ def _kv_bytes(
         given = per_layer(facts.kv_bytes_per_token, num_layers)
         return tuple(float(round(value)) for value in given)
     value_bytes = kv_cache_bytes_per_value(kv_cache)
+    if facts.kv_values_per_token is not None:
+        values = per_layer(facts.kv_values_per_token, num_layers)
+        return tuple(float(round(number * value_bytes)) for number in values)
     return tuple(
         float(round(kv_values_per_token(facts, layer, kv_layout) * value_bytes))
         for layer in range(num_layers)

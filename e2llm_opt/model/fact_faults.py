@@ -29,13 +29,21 @@ MAX_BYTES = 1e18
 OVERRIDES = (
     "layer_weight_bytes",
     "layer_active_weight_bytes",
+    "layer_routed_bytes",
     "layer_spillable_bytes",
     "kv_bytes_per_token",
+    "kv_values_per_token",
     "layer_flops_per_token",
+    "layer_attention_flops",
 )
 """Facts given once for all layers, or one value a layer."""
 _NEEDED = ("num_hidden_layers", "hidden_size", "vocab_size")
 _LATENT = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+_STATED_BY_A_FILE = (
+    *("layer_weight_bytes", "layer_routed_bytes", "layer_flops_per_token"),
+    *("embedding_bytes", "head_bytes"),
+)
+"""What depends on the weight format, and so must be given where ``weights`` is."""
 
 
 def fact_faults(facts: ModelFacts) -> tuple[Fault, ...]:
@@ -103,7 +111,7 @@ def _missing_keys(facts: ModelFacts) -> dict[str, None]:
     keys: dict[str, None] = {}
     if facts.layer_weight_bytes is None:
         keys |= dict.fromkeys(_missing_for_weights(facts))
-    if facts.kv_bytes_per_token is None:
+    if facts.kv_bytes_per_token is None and facts.kv_values_per_token is None:
         keys |= dict.fromkeys(_missing_for_kv(facts))
     if "sliding_attention" in (facts.layer_types or ()) and not facts.sliding_window:
         keys["sliding_window"] = None
@@ -152,14 +160,35 @@ def _contradictions(facts: ModelFacts) -> Iterator[Fault]:
             yield _fault(
                 "allowed_stage_starts", f"layer {start} does not exist", f"0 to {num_layers - 1}"
             )
+    if facts.kv_bytes_per_token is not None and facts.kv_values_per_token is not None:
+        yield _fault("kv_values_per_token", "stands beside kv_bytes_per_token", "give one of them")
+    for key in _STATED_BY_A_FILE if facts.weights else ():
+        if getattr(facts, key) is None:
+            yield _fault(key, "missing", f"weights '{facts.weights}' are those of one file")
+    yield from _routed_faults(facts)
     yield from _unlike_sizes(facts)
+
+
+def _routed_faults(facts: ModelFacts) -> Iterator[Fault]:
+    routed = facts.layer_routed_bytes
+    if routed is None:
+        return
+    if facts.layer_weight_bytes is None:
+        yield _fault("layer_weight_bytes", "missing", "layer_routed_bytes are a part of them")
+    if facts.layer_active_weight_bytes is not None:
+        wrong = "stands beside layer_active_weight_bytes"
+        yield _fault("layer_routed_bytes", wrong, "give one of them")
+    if max(per_layer(routed, facts.num_hidden_layers)) > 0:
+        for key in ("num_experts", "num_experts_per_tok"):
+            if not getattr(facts, key):
+                yield _fault(key, "missing", "a token reads a share of layer_routed_bytes")
 
 
 def _unlike_sizes(facts: ModelFacts) -> Iterator[Fault]:
     weights = facts.layer_weight_bytes
     if weights is None:
         return
-    for key in ("layer_active_weight_bytes", "layer_spillable_bytes"):
+    for key in ("layer_active_weight_bytes", "layer_routed_bytes", "layer_spillable_bytes"):
         part = getattr(facts, key)
         if part is None:
             continue

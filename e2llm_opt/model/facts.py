@@ -36,10 +36,18 @@ class ModelFacts:
         The FFN has three matrices (gate, up, down) rather than two.
     has_attention_bias
         Whether q, k, v carry biases (small, but part of the file).
-    layer_weight_bytes … layer_flops_per_token
-        Overrides in bytes, bytes a token or FLOP a token; scalar or one value a layer.
+    layer_weight_bytes … layer_attention_flops
+        Overrides in bytes, bytes a token, values a token, FLOP a token, or FLOP a token and token
+        of context; scalar or one value a layer.
+    layer_routed_bytes
+        What of ``layer_weight_bytes`` are routed experts, of which a token reads the share
+        ``num_experts_per_tok / num_experts``; ``layer_active_weight_bytes`` says the same in
+        another way.
     embedding_bytes, head_bytes
         Overrides [bytes].
+    weights
+        Format of the file whose bytes the overrides state (``q4_k_m``, ``gguf`` …); empty where
+        any format can be chosen.
     allowed_stage_starts
         Layers at which a stage may start; None: all.
     """
@@ -75,9 +83,13 @@ class ModelFacts:
     has_attention_gate: bool = False
     layer_weight_bytes: PerLayer | None = None
     layer_active_weight_bytes: PerLayer | None = None
+    layer_routed_bytes: PerLayer | None = None
     layer_spillable_bytes: PerLayer | None = None
     kv_bytes_per_token: PerLayer | None = None
+    kv_values_per_token: PerLayer | None = None
     layer_flops_per_token: PerLayer | None = None
+    layer_attention_flops: PerLayer | None = None
     embedding_bytes: float | None = None
     head_bytes: float | None = None
+    weights: str = ""
     allowed_stage_starts: tuple[int, ...] | None = None

@@ -160,11 +160,12 @@ def facts_from_config(config: Mapping[str, Any], *, name: str) -> ModelFacts:
     overrides: dict[str, Any] = {key: reader.per_layer(key) for key in OVERRIDES}
     starts = reader.stage_starts("allowed_stage_starts", num_layers)
     embedding_bytes, head_bytes = reader.size("embedding_bytes"), reader.size("head_bytes")
+    counts: dict[str, Any] = {fact: value or 0 for fact, value in (numbers | experts).items()}
     if reader.faults:
         raise InputError(reader.faults)
     return ModelFacts(
         name=name,
-        **{fact: value or 0 for fact, value in (numbers | experts).items()},
+        **counts,
         tie_word_embeddings=_given(flags["tie_word_embeddings"], family.startswith(TIED)),
         is_gated=_given(flags["is_gated"], family not in NOT_GATED),
         has_attention_bias=_given(flags["has_attention_bias"], family in ATTENTION_BIAS),

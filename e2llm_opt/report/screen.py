@@ -10,6 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from e2llm_opt.report.width import columns
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -21,13 +23,26 @@ _HEADER_LINE = Box(
     ascii=True,
 )
 
+_LEAST_COLUMNS = 72
+"""Tables lose columns below: then the terminal may break the lines."""
+_HEIGHT = 25
+"""Of no use, but rich takes the width only with it."""
+
 
 def show(file: IO[str], *parts: RenderableType) -> None:
     """Print *parts* below each other on *file*, every text literally.
 
-    Colours only on a terminal, and not where ``NO_COLOR`` is set; a pipe gets no padding either.
+    Colours only on a terminal, and not where ``NO_COLOR`` is set or the terminal is dumb; a pipe
+    gets no padding either.
     """
-    console = Console(file=file, markup=False, emoji=False, highlight=False)
+    console = Console(
+        file=file,
+        width=max(columns(file), _LEAST_COLUMNS),
+        height=_HEIGHT,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
     if console.is_terminal:
         console.print(*parts, sep="\n")
         return

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ALL_MIXED = "all MIXED"
 DISAGGREGATED = "best disaggregated"
+_NOTHING_S = 1e-6
+"""A wait that no faster link is bought for [s]."""
 _EQUAL = 1e-7
 """Relative differences below this decide nothing."""
 
@@ -45,7 +47,7 @@ def alternatives_of(search: Search, chosen: Outcome) -> tuple[Alternative, ...]:
 
 def why_not(search: Search, rival: Outcome, chosen: Outcome) -> str:
     """Return one sentence that says where *rival* is worse than *chosen*."""
-    if not search.is_allowed(rival):
+    if not search.rules.is_obeyed(rival):
         return "excluded by the constraints"
     if search.evaluator.key(rival) < search.evaluator.key(chosen):
         return "better, but not among the plans that this method looks at"
@@ -72,7 +74,7 @@ def _comparisons(search: Search, rival: Outcome, chosen: Outcome) -> Iterator[st
         yield f"one request alone takes {more * 100:.2g} % longer"
     if not chosen.is_stable:
         return
-    unit = search.evaluator.wait_unit_s
+    unit = search.evaluator.ranking.wait_unit_s
     if np.rint(rival.waiting_time_s / unit) > np.rint(chosen.waiting_time_s / unit):
         yield f"requests wait {rival.waiting_time_s - chosen.waiting_time_s:.3g} s longer"
     later = rival.latency_s - chosen.latency_s
@@ -157,4 +159,4 @@ def _break_even(
     if not (rival.is_stable and mixed.is_stable):
         return None
     spare = mixed.waiting_time_s - (rival.waiting_time_s - transfer)
-    return num_bytes / spare / MBIT_PER_S if spare > 0 else None
+    return num_bytes / spare / MBIT_PER_S if spare > _NOTHING_S else None

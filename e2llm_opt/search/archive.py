@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from typing import TYPE_CHECKING
 
+from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.roles import Scope
 
 if TYPE_CHECKING:
@@ -60,6 +61,6 @@ def _first_true(choices: Iterable[Choice], evaluator: Evaluator) -> Outcome | No
             continue
         outcome = evaluator.outcome(placed)
         key = evaluator.key(outcome)
-        if best is None or key < best[0]:
+        if key[0] < IMPOSSIBLE and (best is None or key < best[0]):
             best = key, outcome
     return None if best is None else best[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,11 +23,11 @@ from e2llm_opt.plan.plan import (
     StageMemory,
 )
 from e2llm_opt.problem import Role
+from e2llm_opt.search.context import max_context
 
 if TYPE_CHECKING:
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.cost.cut import Cut
-    from e2llm_opt.cost.spill import Spilled
     from e2llm_opt.inventory.network import Path
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.candidates import Candidate
@@ -47,16 +48,29 @@ def in_order(costs: Costs, outcome: Outcome) -> list[int]:
 
 def replicas_of(costs: Costs, outcome: Outcome) -> tuple[Replica, ...]:
     """Return the plan's replicas, r0 first."""
+    names = _names(costs, outcome)
     return tuple(
-        _replica(costs, f"r{i}", outcome.replicas[r], outcome.traffic.rates_per_s[r])
-        for i, r in enumerate(in_order(costs, outcome))
+        _replica(costs, names[r], outcome.replicas[r], outcome.traffic.rates_per_s[r])
+        for r in in_order(costs, outcome)
     )
+
+
+def _names(costs: Costs, outcome: Outcome) -> dict[int, str]:
+    """Return the name of each replica: that of its pin, else r0, r1 … as they are free."""
+    constraints = costs.problem.constraints
+    free = (name for i in count() if (name := f"r{i}") not in constraints.pins)
+    names = {}
+    for r in in_order(costs, outcome):
+        devices = [costs.problem.devices[d].name for d, _, _ in outcome.replicas[r].cut]
+        pins = {constraints.pinned[name] for name in devices if name in constraints.pinned}
+        names[r] = min(pins) if pins else next(free)
+    return names
 
 
 def routes_of(costs: Costs, outcome: Outcome) -> tuple[Route, ...]:
     """Return the routes that carry requests, in the order of their replicas."""
     order = in_order(costs, outcome)
-    name = {r: f"r{i}" for i, r in enumerate(order)}
+    name = _names(costs, outcome)
     found = []
     for i, j in sorted(
         outcome.traffic.routes, key=lambda p: (order.index(p[0]), order.index(p[1]))
@@ -130,6 +144,8 @@ def problem_of(problem: Problem, seed: int, method: str) -> PlanProblem:
             "replicas": problem.constraints.replicas,
             "use_all_devices": problem.constraints.use_all_devices,
             "exclude": list(problem.constraints.exclude),
+            "pin": {name: list(devices) for name, devices in problem.constraints.pins.items()},
+            "layers": problem.constraints.fixed_layers,
             "weights": problem.weights,
             "kv_cache": problem.kv_cache,
             "mixed_pause": str(problem.runtime.mixed_pause),
@@ -137,29 +153,6 @@ def problem_of(problem: Problem, seed: int, method: str) -> PlanProblem:
             "seed": seed,
         },
     )
-
-
-def max_context(costs: Costs, cut: Cut, slots: int, spilled: Spilled) -> int:
-    """Return the longest request that every stage can hold in all of *slots* slots [tokens].
-
-    With the layers in host RAM that are *spilled* now.
-    """
-    weights, room = costs.memory_prefix(0), costs.room()
-    low, high = 0, 2**40
-
-    def fits(tokens: int) -> bool:
-        kv = costs.kv_prefix(tokens)
-        for j, (d, start, stop) in enumerate(cut):
-            held = weights[stop] - weights[start] + slots * (kv[stop] - kv[start])
-            held -= sum(costs.spill_rule.spillable[layer] for layer in spilled[j])
-            if held > room[d, position_of(cut, j)]:
-                return False
-        return True
-
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from e2llm_opt.partition.partition import best_cut, decode_demand, mixed_demand, prefill_demand
-from e2llm_opt.problem import Role
+from e2llm_opt.problem import Objective, Role
+from e2llm_opt.search.context import longest_cut, max_context, slots_of
 from e2llm_opt.search.cut_figures import CutFigures
 from e2llm_opt.search.slots import slot_counts
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.cut import Cut
     from e2llm_opt.cost.spill import Spilled
     from e2llm_opt.partition.partition import Criterion, Demand
+    from e2llm_opt.problem import Problem
+    from e2llm_opt.search.cut_figures import Figures
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -67,6 +70,28 @@ class Variant(StrEnum):
     """Requests a second with all slots full."""
     LATENCY = "latency"
     """One request alone."""
+    CONTEXT = "context"
+    """The longest request."""
+
+
+def all_variants(problem: Problem) -> tuple[Variant, ...]:
+    """Return the kinds of cut that can help at all."""
+    if problem.objective is Objective.MAX_CONTEXT:
+        return (Variant.CONTEXT,)
+    return (Variant.RATE, Variant.LATENCY)
+
+
+def variants(problem: Problem) -> tuple[Variant, ...]:
+    """Return the kinds of cut worth trying, the one that the objective wants first."""
+    if problem.objective is Objective.MAX_CONTEXT:
+        return (Variant.CONTEXT,)
+    if problem.objective is Objective.THROUGHPUT:
+        return (Variant.RATE,)
+    if problem.workload.rate_per_s == 0:
+        return (Variant.LATENCY,)
+    if problem.objective is Objective.LATENCY:
+        return (Variant.LATENCY, Variant.RATE)
+    return (Variant.RATE, Variant.LATENCY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +118,8 @@ class Candidate:
         Micro-batches with all slots full.
     spilled
         Layers of each stage whose feed-forward or expert weights lie in host RAM.
+    max_context_tokens
+        Longest request that all slots can hold; only where the objective asks for it, else 0.
     """
 
     group: Group
@@ -106,6 +133,7 @@ class Candidate:
     tpot_s: Floats
     micro_batches: int
     spilled: Spilled
+    max_context_tokens: int = 0
 
     def service_rate(self, output_tokens: float) -> float:
         """Return requests a second with everything busy."""
@@ -178,10 +206,10 @@ class Candidates:
         None where it breaks memory, the speed limits, or has no path between two stages.
         """
         slots = self._most_fast(cut, role, at_most)
-        if slots < 1:
-            return None
+        if at_most is None and self.costs.problem.objective is Objective.MAX_CONTEXT:
+            slots = min(slots, slots_of(self.costs, role))
         group = tuple(sorted(self.costs.classes.class_of[d] for d, _, _ in cut))
-        return self._candidate(group, role, cut, slots)
+        return self._candidate(group, role, cut, slots) if slots >= 1 else None
 
     def concrete(self, group: Group) -> tuple[int, ...]:
         """Return device rows for *group*: the first of each class."""
@@ -194,11 +222,26 @@ class Candidates:
 
     def _search(self, group: Group, role: Role, variant: Variant) -> Candidate | None:
         devices = self.concrete(group)
+        if variant is Variant.CONTEXT:
+            return self._longest(group, devices, role)
         if role is Role.PREFILL:
             return self._prefill(group, devices, variant)
         if variant is Variant.LATENCY:
             return self._alone(group, devices, role)
         return self._fastest(group, devices, role)
+
+    def _longest(self, group: Group, devices: tuple[int, ...], role: Role) -> Candidate | None:
+        slots = slots_of(self.costs, role)
+
+        def is_fast(cut: Cut, spilled: Spilled) -> bool:
+            figures = self._figures.build(cut, slots, spilled)
+            return role is Role.PREFILL or bool(self._figures.is_legal(figures, role)[-1])
+
+        found = longest_cut(self.costs, devices, role, is_fast, self._effort.max_states)
+        if found is None:
+            return None
+        figures = self._figures.build(found[0], slots, found[1])
+        return self._with_figures(group, role, found[0], figures)
 
     def _prefill(
         self, group: Group, devices: tuple[int, ...], variant: Variant
@@ -327,18 +370,25 @@ class Candidates:
 
     def _candidate(self, group: Group, role: Role, cut: Cut, slots: int) -> Candidate:
         figures = self._figures.at(cut, slots)
+        return self._with_figures(group, role, cut, figures.shortened(slots))
+
+    def _with_figures(self, group: Group, role: Role, cut: Cut, figures: Figures) -> Candidate:
+        slots, is_asked = figures.slots, self.costs.problem.objective is Objective.MAX_CONTEXT
         return Candidate(
             group=group,
             role=role,
             cut=cut,
-            slots=slots,
+            slots=max(slots, 1),
             prefill_latency_s=figures.latency_s,
             occupancy_s=figures.occupancy_s,
             pause_s=self._figures.pause(figures, role),
             scv=self._figures.scv(cut, role, figures.spilled),
-            tpot_s=figures.tpot_s[:slots],
-            micro_batches=int(figures.micro_batches[slots - 1]),
+            tpot_s=figures.tpot_s,
+            micro_batches=int(figures.micro_batches[-1]),
             spilled=figures.spilled,
+            max_context_tokens=max_context(self.costs, cut, slots, figures.spilled)
+            if is_asked
+            else 0,
         )
 
 

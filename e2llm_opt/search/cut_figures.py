@@ -38,6 +38,12 @@ class Figures(NamedTuple):
     tpot_s: Floats
     micro_batches: Ints
 
+    def shortened(self, slots: int) -> Figures:
+        """Return the figures with *slots* slots, the same layers spilled."""
+        return self._replace(
+            slots=slots, tpot_s=self.tpot_s[:slots], micro_batches=self.micro_batches[:slots]
+        )
+
 
 class CutFigures:
     """The store of figures by cut.
@@ -64,11 +70,19 @@ class CutFigures:
         return found
 
     def _segment_rates(self, figures: Figures, role: Role, first: int) -> Floats:
-        n = np.arange(first, figures.slots + 1)
+        effective = self._effective(figures, role)[first - 1 :]
+        rates = np.arange(first, figures.slots + 1) / effective / self.costs.output_tokens
+        return np.where(self.is_legal(figures, role)[first - 1 :], rates, 0.0)
+
+    def is_legal(self, figures: Figures, role: Role) -> NDArray[np.bool_]:
+        """Return whether 1, 2 … slots obey the speed limits, pauses counted."""
+        effective = self._effective(figures, role)
+        return effective <= self.costs.problem.workload.slowest_tpot_s
+
+    def _effective(self, figures: Figures, role: Role) -> Floats:
         stall = self.pause(figures, role) / self.costs.output_tokens
-        effective = figures.tpot_s[first - 1 :] + n * stall
-        is_legal = effective <= self.costs.problem.workload.slowest_tpot_s
-        return np.where(is_legal, n / effective, 0.0) / self.costs.output_tokens
+        effective: Floats = figures.tpot_s + np.arange(1, figures.slots + 1) * stall
+        return effective
 
     def _segments(self, cut: Cut) -> Iterator[tuple[int, Figures]]:
         """Yield figures with the least number of slots that they are for; some slots must fit."""
@@ -89,12 +103,13 @@ class CutFigures:
         if cut not in self._figures:
             most = most_slots(self.costs, cut)
             self._figures[cut] = [
-                self._build(cut, slots, spilled)
+                self.build(cut, slots, spilled)
                 for slots, spilled in spill_steps(self.costs, cut, most)
             ]
         return self._figures[cut]
 
-    def _build(self, cut: Cut, slots: int, spilled: Spilled) -> Figures:
+    def build(self, cut: Cut, slots: int, spilled: Spilled) -> Figures:
+        """Return the figures of 1 … *slots* requests with *spilled* layers in host RAM."""
         found = prefill(self.costs, cut, self.costs.prompt_tokens, spilled)
         rounds = decode(self.costs, cut, slots, spilled) if slots else None
         return Figures(

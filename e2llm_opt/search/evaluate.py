@@ -12,6 +12,7 @@ from e2llm_opt.cost.transfer import kv_transfer
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.atlas import Atlas, moved, pool_of
 from e2llm_opt.search.candidates import Variant
+from e2llm_opt.search.ranking import Key, Ranking, longest_request
 from e2llm_opt.search.routing import Traffic, route
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 ROLE_CODES = {Role.PREFILL: kernel.PREFILL, Role.DECODE: kernel.DECODE, Role.MIXED: kernel.MIXED}
-_NO_STEADY_STATE = 1e300
-Key = tuple[float, ...]
-"""Sorts plans: the smaller, the better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +75,17 @@ class Evaluator:
         The store of replicas.
     wait_unit_s
         Waits are compared after rounding to this (DESIGN section 5) [s].
+
+    Attributes
+    ----------
+    ranking
+        What makes one outcome better than another.
     """
 
     def __init__(self, candidates: Candidates, wait_unit_s: float = 1e-3) -> None:
         self.candidates = candidates
         self.costs = candidates.costs
-        self.wait_unit_s = wait_unit_s
+        self.ranking = Ranking(candidates.costs, wait_unit_s)
         self.num_evaluations = 0
         self._transfers: dict[tuple[Cut, Cut], KvTransfer] = {}
         self._atlases = {variant: Atlas(candidates, variant) for variant in Variant}
@@ -97,31 +100,29 @@ class Evaluator:
             outcome.latency_s,
             outcome.unloaded_latency_s,
         ]
-        return tuple(self.keys(np.array([values]), outcome.num_devices)[0].tolist())
+        return self._key(np.array(values), outcome.replicas)
 
-    def keys(self, values: Floats, num_devices: int) -> Floats:
-        """Return the keys of figures as the queueing kernel gives them [A, 5].
+    def _key(self, values: Floats, replicas: Sequence[Candidate]) -> Key:
+        longest = np.array([longest_request(replicas)])
+        groups = [replica.group for replica in replicas]
+        return tuple(self.ranking.keys(values[None, :], groups, longest)[0].tolist())
 
-        Columns: 0 stable, 1 not, 2 impossible; what the objective minimises; two that decide
-        where that is equal; the number of devices.
-        """
-        capacity, wait, latency, alone = values[:, [0, 1, 4, 5]].T
-        units = np.minimum(np.rint(wait / self.wait_unit_s), _NO_STEADY_STATE)
-        latency = np.minimum(_rounded(latency), _NO_STEADY_STATE)
-        alone, drain = _rounded(alone), _rounded(1.0 / np.maximum(capacity, 1e-300))
-        zero = np.zeros(len(values))
-        objective = self.costs.problem.objective
-        if objective is Objective.THROUGHPUT:
-            keys = np.stack([zero, drain, units, latency], axis=1)
-        else:
-            stable = [zero, units, latency, zero]
-            if objective is Objective.LATENCY:
-                stable = [zero, alone, units, latency]
-            is_stable = (wait < np.inf)[:, None]
-            unstable = [zero + 1.0, drain, alone, zero]
-            keys = np.where(is_stable, np.stack(stable, axis=1), np.stack(unstable, axis=1))
-        keys[capacity <= 0] = [2.0, 0.0, 0.0, 0.0]
-        return np.concatenate([keys, np.full((len(keys), 1), float(num_devices))], axis=1)
+    def keys(
+        self, values: Floats, groups: Sequence[Group], variant: Variant, roles: Ints
+    ) -> Floats:
+        """Return the keys of the figures of *groups* in each row of role codes [A, 5]."""
+        longest = np.zeros(len(roles))
+        if self.costs.problem.objective is Objective.MAX_CONTEXT:
+            find = self.candidates.find
+            held = {
+                (i, ROLE_CODES[role]): found
+                for i, group in enumerate(groups)
+                for role in Role
+                if (found := find(group, role, variant)) is not None
+            }
+            for row, codes in enumerate(roles.tolist()):
+                longest[row] = longest_request(held[key] for key in enumerate(codes))
+        return self.ranking.keys(values, groups, longest)
 
     def screen(self, groups: Sequence[Group], variant: Variant, roles: Ints) -> Floats:
         """Return the figures of each row of role codes, links left out [A, 6].
@@ -138,9 +139,8 @@ class Evaluator:
     def better(self, replicas: Sequence[Candidate], than: Outcome) -> Outcome | None:
         """Return the outcome of *replicas* where its key is smaller than that of *than*."""
         values, _, _ = self._queueing(tuple(replicas))
-        num_devices = sum(replica.num_devices for replica in replicas)
-        least, key = self.keys(values[None, :], num_devices)[0].tolist(), self.key(than)
-        if tuple(least) >= key:
+        key = self.key(than)
+        if self._key(values, replicas) >= key:
             return None
         outcome = self.outcome(replicas)
         return outcome if self.key(outcome) < key else None
@@ -205,11 +205,3 @@ class Evaluator:
                 return None
             placed.append(moved(candidate, self.candidates.concrete(group), rows))
         return tuple(placed)
-
-
-def _rounded(values: Floats) -> Floats:
-    """Keep seven digits: what differs less is equal, and fewer devices decide."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        digits = 10.0 ** (6 - np.floor(np.log10(np.abs(values))))
-        short = np.rint(values * digits) / digits
-    return np.where(np.isfinite(short), short, values)

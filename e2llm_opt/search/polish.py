@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from e2llm_opt.problem import Role
 from e2llm_opt.search.atlas import moved
-from e2llm_opt.search.candidates import Variant
+from e2llm_opt.search.candidates import all_variants
 from e2llm_opt.search.roles import Scope, engine_roles
 
 if TYPE_CHECKING:
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
     from e2llm_opt.search.candidates import Candidate
     from e2llm_opt.search.evaluate import Evaluator, Outcome
+    from e2llm_opt.search.rules import Rules
 
 _MAX_ROUNDS = 20
 _NO_TRAFFIC = (1e-12, 1e-6)
 """Shares of the requests below which a replica counts as idle."""
 
 
-def polish(evaluator: Evaluator, outcome: Outcome, scope: Scope) -> Outcome:
+def polish(evaluator: Evaluator, outcome: Outcome, scope: Scope, rules: Rules) -> Outcome:
     """Return *outcome* after changes of single replicas, as long as its key improves.
 
     Replicas without traffic are dropped where that leaves the key as good (fewer devices).
@@ -28,7 +29,7 @@ def polish(evaluator: Evaluator, outcome: Outcome, scope: Scope) -> Outcome:
     best = outcome
     for _ in range(_MAX_ROUNDS):
         found = best
-        for replicas in _changes(evaluator, best, scope):
+        for replicas in _changes(evaluator, best, scope, rules):
             found = evaluator.better(replicas, found) or found
         if found is best:
             break
@@ -37,32 +38,29 @@ def polish(evaluator: Evaluator, outcome: Outcome, scope: Scope) -> Outcome:
 
 
 def _changes(
-    evaluator: Evaluator, outcome: Outcome, scope: Scope
+    evaluator: Evaluator, outcome: Outcome, scope: Scope, rules: Rules
 ) -> Iterator[tuple[Candidate, ...]]:
     """Yield the outcome's replicas with one of them changed, or without one."""
-    problem = evaluator.costs.problem
     replicas = outcome.replicas
-    keeps_all = problem.constraints.use_all_devices or problem.constraints.replicas is not None
     for i, replica in enumerate(replicas):
         rest = (*replicas[:i], *replicas[i + 1 :])
-        if not keeps_all and rest and is_whole(rest):
+        if rest and rules.may_drop(replica) and is_whole(rest):
             yield rest
         for other in _others(evaluator, replica, scope):
             changed = (*replicas[:i], other, *replicas[i + 1 :])
             if is_whole(changed):
                 yield changed
-    if not keeps_all:
-        yield from _without_idle(outcome)
+    yield from _without_idle(outcome, rules)
 
 
-def _without_idle(outcome: Outcome) -> Iterator[tuple[Candidate, ...]]:
+def _without_idle(outcome: Outcome, rules: Rules) -> Iterator[tuple[Candidate, ...]]:
     """Yield the replicas without those that get no traffic, and without those that get little."""
     carried = sum(outcome.traffic.rates_per_s)
     for share in _NO_TRAFFIC:
         busy = tuple(
             replica
             for replica, rate in zip(outcome.replicas, outcome.traffic.rates_per_s, strict=True)
-            if rate > share * carried
+            if rate > share * carried or not rules.may_drop(replica)
         )
         if 0 < len(busy) < len(outcome.replicas) and is_whole(busy):
             yield busy
@@ -84,7 +82,7 @@ def _others(evaluator: Evaluator, replica: Candidate, scope: Scope) -> Iterator[
             continue
         if (scope is Scope.DISAGGREGATED or wanted == "disaggregated") and is_mixed:
             continue
-        for variant in Variant:
+        for variant in all_variants(problem):
             other = evaluator.candidates.find(replica.group, role, variant)
             if other is None or other.num_devices != len(replica.group):
                 continue

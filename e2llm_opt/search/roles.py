@@ -12,6 +12,7 @@ import numpy as np
 from e2llm_opt.cost import kernel
 from e2llm_opt.problem import Role
 from e2llm_opt.search.evaluate import ROLE_CODES
+from e2llm_opt.search.ranking import IMPOSSIBLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.candidates import Group, Variant
-    from e2llm_opt.search.evaluate import Evaluator, Key
+    from e2llm_opt.search.evaluate import Evaluator
+    from e2llm_opt.search.ranking import Key
 
     Ints = NDArray[np.int64]
 
@@ -147,9 +149,9 @@ class RoleChooser:
         if len(rows) == 0:
             return {}
         values = self._evaluator.screen(groups, variant, rows)
-        keys = self._evaluator.keys(values, sum(len(group) for group in groups))
+        keys = self._evaluator.keys(values, groups, variant, rows)
         order = np.lexsort(keys.T[::-1])
-        order = order[values[order, kernel.CAPACITY] > 0]
+        order = order[keys[order, 0] < IMPOSSIBLE]
         is_mixed = (rows[order] == kernel.MIXED).all(axis=1)
         is_split = (rows[order] != kernel.MIXED).all(axis=1)
         found: dict[Scope, list[Choice]] = {}

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import time
+import itertools
 from typing import TYPE_CHECKING
 
 from e2llm_opt.baselines import BASELINES
 from e2llm_opt.cost import kernel
-from e2llm_opt.problem import Objective, Role
+from e2llm_opt.problem import Objective
 from e2llm_opt.search.archive import Archive
-from e2llm_opt.search.candidates import QUICK, Candidates, Variant
+from e2llm_opt.search.candidates import QUICK, Candidates, variants
 from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.exhaustive import MAX_DEVICES, all_groups, packings
 from e2llm_opt.search.paper.search import PaperSearch
 from e2llm_opt.search.polish import polish
-from e2llm_opt.search.progress import Progress
+from e2llm_opt.search.progress import Teller
+from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.roles import RoleChooser, Scope, engine_roles
+from e2llm_opt.search.rules import Rules
 from e2llm_opt.search.seeds import seed_groupings
 from e2llm_opt.search.stop import PAPER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.search.candidates import Candidate, Group
+    from e2llm_opt.search.candidates import Candidate, Group, Variant
     from e2llm_opt.search.evaluate import Outcome
     from e2llm_opt.search.progress import ProgressCallback
     from e2llm_opt.search.stop import Stop
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 _QUICK_ASSIGNMENTS = 250
 """Most role assignments a grouping while the genetic algorithm runs."""
 _UNFIT = 1e18
+_COUNT_AFTER_S = 1.0
+"""Once a search runs so long it is worth knowing how many packings there are [s]."""
 _MAX_THOROUGH = 6
 """Most devices for which both kinds of cut are always tried."""
 
@@ -58,17 +60,21 @@ class Search:
         Outcome of each baseline by name, where it exists.
     paper
         The paper's own method, where that is what was run.
+    rules
+        Which outcomes the constraints allow.
+    teller
+        Passes on how far the search is.
     """
 
     def __init__(self, costs: Costs, progress: ProgressCallback | None = None) -> None:
         self._costs = costs
         self._problem = costs.problem
-        self._progress = progress
-        self._began = time.monotonic()
+        self.teller = Teller(costs.problem, progress)
         excluded = set(self._problem.constraints.exclude)
         self.devices = [
             d for d in costs.classes.order if self._problem.devices[d].name not in excluded
         ]
+        self.rules = Rules(costs, self.devices)
         self.candidates = Candidates(costs, self.devices)
         self.evaluator = Evaluator(self.candidates)
         self._chooser = RoleChooser(self.evaluator, engine_roles(self._problem))
@@ -76,17 +82,23 @@ class Search:
         self.paper: PaperSearch | None = None
         self.baselines = self._baselines()
         alone = [outcome.unloaded_latency_s for outcome in self.baselines.values()]
-        self.evaluator.wait_unit_s = max(1e-3, 0.01 * min(alone, default=0.0))
+        self.evaluator.ranking.wait_unit_s = max(1e-3, 0.01 * min(alone, default=0.0))
 
     def run(self, stop: Stop, seed: int) -> None:
         """Fill the archive: every packing of few devices, else groupings by evolution."""
         if stop.method == PAPER:
-            self.paper = PaperSearch(self.evaluator, self.devices)
-            self.paper.run(stop, seed, tell=self._tell, is_late=lambda: self._is_late(stop))
+            self.paper = paper = PaperSearch(self.evaluator, self.rules, self.devices)
+            self.teller.planned, number = stop.max_evaluations, itertools.count(1)
+            paper.run(
+                stop,
+                seed,
+                tell=lambda: self._tell("grouping", next(number), paper),
+                is_late=lambda: self._is_late(stop),
+            )
             return
         is_small = len(self.devices) <= MAX_DEVICES
         is_exhaustive = stop.method == "exhaustive" or (stop.method == "auto" and is_small)
-        for variant in self._variants():
+        for variant in variants(self._problem):
             if variant is not self.variant and self._is_settled():
                 return
             if is_exhaustive:
@@ -100,41 +112,23 @@ class Search:
             return self.paper.best() if scope is Scope.ANY else None
         found = self.archive.best(scope, self.evaluator)
         if found is not None:
-            found = polish(self.evaluator, found, scope)
+            found = polish(self.evaluator, found, scope, self.rules)
         if scope is Scope.ANY:
-            allowed = [o for o in self.baselines.values() if self.is_allowed(o)]
+            allowed = [o for o in self.baselines.values() if self.rules.is_obeyed(o)]
             outcomes = [found, *allowed] if found is not None else allowed
             found = min(outcomes, key=self.evaluator.key, default=None)
+        if found is not None and self.evaluator.key(found)[0] >= IMPOSSIBLE:
+            return None
         return found
 
     def remarks(self, outcome: Outcome) -> tuple[str, ...]:
         """Return what the method itself has to say about *outcome*."""
         return () if self.paper is None else self.paper.remarks(outcome)
 
-    def is_allowed(self, outcome: Outcome) -> bool:
-        """Whether *outcome* obeys the constraints on roles, replicas and devices."""
-        constraints = self._problem.constraints
-        has_roles = constraints.roles != "disaggregated" or all(
-            replica.role is not Role.MIXED for replica in outcome.replicas
-        )
-        has_all = not constraints.use_all_devices or outcome.num_devices == len(self.devices)
-        wanted = constraints.replicas
-        return has_roles and has_all and wanted in {None, len(outcome.replicas)}
-
     @property
     def variant(self) -> Variant:
         """The kind of cut that was searched first."""
-        return self._variants()[0]
-
-    def _variants(self) -> tuple[Variant, ...]:
-        """Return the kinds of cut to try: the one that the objective wants first."""
-        if self._problem.objective is Objective.THROUGHPUT:
-            return (Variant.RATE,)
-        if self._problem.workload.rate_per_s == 0:
-            return (Variant.LATENCY,)
-        if self._problem.objective is Objective.LATENCY:
-            return (Variant.LATENCY, Variant.RATE)
-        return (Variant.RATE, Variant.LATENCY)
+        return variants(self._problem)[0]
 
     def _is_settled(self) -> bool:
         """Whether the second kind of cut would hardly help, and many devices make it slow.
@@ -149,11 +143,19 @@ class Search:
 
     def _enumerate(self, variant: Variant, stop: Stop) -> None:
         available = {k: len(rows) for k, rows in self.candidates.rows.items()}
-        groups = [g for g in all_groups(available) if self._chooser.options(g, variant)]
-        for packing in packings(groups, available):
-            if self._is_wanted(packing):
+        every = [g for g in all_groups(available) if self.rules.allows_group(g)]
+        groups: list[Group] = []
+        self.teller.planned = len(every)
+        for number, group in enumerate(every, start=1):
+            groups += [group] if self._chooser.options(group, variant) else []
+            self._tell("group", number, self.archive)
+        self.teller.planned = 0
+        for number, packing in enumerate(packings(groups, available), start=1):
+            if self.rules.allows(packing):
                 self.archive.offer(self._chooser.best(packing, variant))
-                self._tell()
+            if self._is_worth_counting():
+                self.teller.planned = sum(1 for _ in packings(groups, available))
+            self._tell("packing", number, self.archive)
             if self._is_late(stop):
                 return
 
@@ -163,11 +165,12 @@ class Search:
 
         is_small = len(self.devices) <= MAX_DEVICES
         store = self.candidates if is_small else Candidates(self._costs, self.devices, QUICK)
-        judge = Evaluator(store, self.evaluator.wait_unit_s)
+        judge = Evaluator(store, self.evaluator.ranking.wait_unit_s)
         roles = engine_roles(self._problem)
         quick = RoleChooser(judge, roles, _QUICK_ASSIGNMENTS)
         archive = Archive()
         known: dict[tuple[Group, ...], float] = {}
+        self.teller.planned, number = stop.max_evaluations, itertools.count(1)
 
         def worth(labels: Labels) -> float:
             packing = self._groups(labels, variant, quick)
@@ -181,7 +184,7 @@ class Search:
         def tell() -> None:
             self.evaluator.num_evaluations += judge.num_evaluations
             judge.num_evaluations = 0
-            self._tell(archive)
+            self._tell("grouping", next(number), archive)
 
         try:
             evolve(
@@ -202,7 +205,7 @@ class Search:
                 packing = tuple(sorted(group for group in useful if group))
                 mixed = tuple(g for g in packing if self._can_mix(g, choice.variant))
                 for groups in dict.fromkeys((packing, mixed)):
-                    if self._is_wanted(groups):
+                    if self.rules.allows(groups):
                         self.archive.offer(self._chooser.best(groups, choice.variant))
 
     def _can_mix(self, group: Group, variant: Variant) -> bool:
@@ -214,18 +217,17 @@ class Search:
         """Return the key as one number to minimise; broken constraints as a distance."""
         if not packing:
             return 2 * _UNFIT
-        if not self._is_wanted(packing):
-            constraints = self._problem.constraints
-            idle = len(self.devices) - sum(len(group) for group in packing)
-            return _UNFIT * (
-                1 + 1e-3 * idle + 1e-2 * abs((constraints.replicas or 0) - len(packing))
-            )
+        if not self.rules.allows(packing):
+            return _UNFIT * (1 + self.rules.distance(packing))
         found = quick.best(packing, variant)
         archive.offer(found)
         if Scope.ANY not in found:
             return _UNFIT
         status, first, second, *_ = found[Scope.ANY][0].key
-        is_whole = self._problem.objective is Objective.WAITING_TIME and status == 0
+        is_whole = status == 0 and self._problem.objective in {
+            Objective.WAITING_TIME,
+            Objective.MAX_CONTEXT,
+        }
         return status * 1e15 + first + (0.5 if is_whole else 1e-9) * second / (1 + abs(second))
 
     def _groups(self, labels: Labels, variant: Variant, chooser: RoleChooser) -> tuple[Group, ...]:
@@ -236,7 +238,7 @@ class Search:
     def _identity(self, labels: Labels) -> tuple[Group, ...]:
         """Labels to sorted groups of classes: equal for groupings that are one up to names."""
         members: dict[int, list[int]] = {}
-        for d, label in zip(self.devices, labels.tolist(), strict=True):
+        for d, label in zip(self.devices, self.rules.repaired(labels).tolist(), strict=True):
             if label >= 0:
                 members.setdefault(label, []).append(self._costs.classes.class_of[d])
         return tuple(sorted(tuple(sorted(classes)) for classes in members.values()))
@@ -244,13 +246,6 @@ class Search:
     def _useful(self, group: Group, variant: Variant, chooser: RoleChooser) -> Group:
         """Return the part of *group* that gets layers in some role; empty where none can be."""
         return group if chooser.options(group, variant) else chooser.part(group, variant)
-
-    def _is_wanted(self, packing: Sequence[Group]) -> bool:
-        constraints = self._problem.constraints
-        num_devices = sum(len(group) for group in packing)
-        if constraints.use_all_devices and num_devices < len(self.devices):
-            return False
-        return constraints.replicas in {None, len(packing)}
 
     def _baselines(self) -> dict[str, Outcome]:
         found: dict[str, Outcome] = {}
@@ -268,19 +263,16 @@ class Search:
         return self.evaluator.outcome([candidate])
 
     def _is_late(self, stop: Stop) -> bool:
-        return stop.time_limit_s is not None and self._elapsed() > stop.time_limit_s
+        return stop.time_limit_s is not None and self.teller.elapsed_s > stop.time_limit_s
 
-    def _elapsed(self) -> float:
-        return time.monotonic() - self._began
+    def _is_worth_counting(self) -> bool:
+        is_asked = self.teller.is_heard and not self.teller.planned
+        return is_asked and self.teller.elapsed_s > _COUNT_AFTER_S
 
-    def _tell(self, archive: Archive | None = None) -> None:
-        if self._progress is None:
-            return
-        kept = (archive or self.archive).choices(Scope.ANY)
-        words = f"{len(kept[0].groups)} replicas, key {kept[0].key[:3]}" if kept else "none yet"
-        words = words if self.paper is None else self.paper.state
-        self._progress(
-            Progress(
-                evaluations=self.evaluator.num_evaluations, elapsed_s=self._elapsed(), best=words
+    def _tell(self, doing: str, number: int, archive: Archive | PaperSearch) -> None:
+        teller, judge = self.teller, self.evaluator
+        if teller.is_heard:
+            teller.doing, teller.done = doing, number
+            teller.tell(
+                archive.choices(Scope.ANY)[:1], judge.num_evaluations, judge.ranking.wait_unit_s
             )
-        )

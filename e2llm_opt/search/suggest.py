@@ -10,16 +10,16 @@ from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.errors import InputError
 from e2llm_opt.partition.partition import best_cut, decode_demand
 from e2llm_opt.plan.infeasible import Infeasible, Suggestion
-from e2llm_opt.search.roles import Scope
-from e2llm_opt.search.search import Search
+from e2llm_opt.search.progress import Interruption
 from e2llm_opt.search.shortage import Shortage, shortage_of
-from e2llm_opt.search.stop import Stop
+from e2llm_opt.search.trials import Trials
 from e2llm_opt.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from e2llm_opt.problem import Problem
+    from e2llm_opt.search.search import Search
 
 _CONTEXT_STEP = 256
 _GGUF = ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "iq4_xs", "q3_k_m", "q2_k")
@@ -31,7 +31,8 @@ _LADDERS = {
     "exo": ("mlx_8bit", "mlx_6bit", "mlx_4bit", "mlx_3bit"),
 }
 """Weight formats that an engine's users go down, the best first; GGUF's for all others."""
-_QUICK = Stop(max_evaluations=400, stagnation=5)
+_UNKNOWN = "no plan was found"
+_INTERRUPTED = " (interrupted: not every change was tried)"
 
 
 def explain_infeasible(search: Search, *, seed: int) -> Infeasible:
@@ -42,30 +43,25 @@ def explain_infeasible(search: Search, *, seed: int) -> Infeasible:
     """
     problem = search.evaluator.costs.problem
     shortage = shortage_of(costs_of(_free(problem)), search.devices)
+    trials = Trials(problem, search.teller, seed)
+    reason, suggestions = _UNKNOWN, []
+    with Interruption() as interruption:
+        reason = _reason(search, shortage, trials)
+        for text, changed in _changes(search, shortage, trials):
+            if trials.is_feasible(changed):
+                suggestions.append(Suggestion(change=text))
+                trials.num_found += 1
     return Infeasible(
-        reason=_reason(search, shortage),
+        reason=reason + (_INTERRUPTED if interruption.happened else ""),
         kv_cache_bytes=shortage.kv_cache_bytes,
         total_bytes=shortage.total_bytes,
         devices=shortage.devices,
         shortfall_bytes=shortage.shortfall_bytes,
-        suggestions=tuple(
-            Suggestion(change=text)
-            for text, changed in _changes(search, shortage)
-            if is_feasible(changed, seed)
-        )
-        if problem.devices
-        else (),
+        suggestions=tuple(suggestions),
     )
 
 
-def is_feasible(problem: Problem, seed: int = 0) -> bool:
-    """Whether a quick search finds any plan."""
-    search = Search(costs_of(problem))
-    search.run(_QUICK, seed)
-    return search.best(Scope.ANY) is not None
-
-
-def _reason(search: Search, shortage: Shortage) -> str:
+def _reason(search: Search, shortage: Shortage, trials: Trials) -> str:
     problem = search.evaluator.costs.problem
     workload = problem.workload
     slots = workload.slots or 1
@@ -95,7 +91,7 @@ def _reason(search: Search, shortage: Shortage) -> str:
             "are usable in all, but no connected devices hold whole layers that add up"
         )
     free = replace(workload, min_tokens_per_s=0.0, slo_tpot_s=None)
-    if is_feasible(replace(problem, workload=free)):
+    if trials.is_feasible(replace(problem, workload=free)):
         return (
             f"too slow: no replica gives every stream {1 / workload.slowest_tpot_s:.3g} tokens/s "
             f"with {slots} slot{'s' if slots > 1 else ''} (min_tokens_per_s, slo.tpot_s)"
@@ -120,7 +116,7 @@ def _constraints(problem: Problem) -> str:
     return ", ".join(words) or "unknown"
 
 
-def _changes(search: Search, shortage: Shortage) -> Iterator[tuple[str, Problem]]:
+def _changes(search: Search, shortage: Shortage, trials: Trials) -> Iterator[tuple[str, Problem]]:
     problem = search.evaluator.costs.problem
     workload, constraints = problem.workload, problem.constraints
     if not shortage.is_held and not shortage.has_no_legal_cut:
@@ -128,15 +124,15 @@ def _changes(search: Search, shortage: Shortage) -> Iterator[tuple[str, Problem]
         if tokens >= _CONTEXT_STEP:
             smaller = replace(workload, context_tokens=tokens)
             yield f"context_tokens: {tokens}", replace(problem, workload=smaller)
-    yield from _smaller_weights(problem)
+    yield from _smaller_weights(problem, trials)
     if workload.slots is not None and workload.slots > 1:
         for slots in range(workload.slots - 1, 0, -1):
             changed = replace(problem, workload=replace(workload, slots=slots))
-            if is_feasible(changed):
+            if trials.is_feasible(changed):
                 yield f"slots: {slots}", changed
                 break
     if shortage.is_held and workload.slowest_tpot_s < float("inf"):
-        yield from _lower_floor(problem)
+        yield from _lower_floor(problem, trials)
     if constraints.replicas is not None:
         free = replace(constraints, replicas=None)
         yield "constraints.replicas: leave it out", replace(problem, constraints=free)
@@ -163,7 +159,7 @@ def _largest_context(search: Search) -> int:
     return low * _CONTEXT_STEP
 
 
-def _smaller_weights(problem: Problem) -> Iterator[tuple[str, Problem]]:
+def _smaller_weights(problem: Problem, trials: Trials) -> Iterator[tuple[str, Problem]]:
     """Yield the first format down the engine's ladder that is feasible."""
     if problem.facts.layer_weight_bytes is not None:
         return
@@ -172,19 +168,19 @@ def _smaller_weights(problem: Problem) -> Iterator[tuple[str, Problem]]:
             changed = replace(problem, weights=name)
         except InputError:  # pragma: no cover - every name of the ladders is in the catalogue
             continue
-        if changed.model.weight_bytes < problem.model.weight_bytes and is_feasible(changed):
+        if changed.model.weight_bytes < problem.model.weight_bytes and trials.is_feasible(changed):
             yield f"weights: {name}", changed
             return
 
 
-def _lower_floor(problem: Problem) -> Iterator[tuple[str, Problem]]:
+def _lower_floor(problem: Problem, trials: Trials) -> Iterator[tuple[str, Problem]]:
     """Yield the highest speed floor that is feasible, to two digits, where it is the limit."""
     workload = problem.workload
     low, high = 0.0, 1 / workload.slowest_tpot_s
     for _ in range(12):
         middle = (low + high) / 2
         slower = replace(workload, min_tokens_per_s=middle, slo_tpot_s=None)
-        if is_feasible(replace(problem, workload=slower)):
+        if trials.is_feasible(replace(problem, workload=slower)):
             low = middle
         else:
             high = middle

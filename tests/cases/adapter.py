@@ -13,11 +13,12 @@ from typing import Any
 
 import yaml
 
+from e2llm_opt.constraints import Constraints
 from e2llm_opt.inventory.device import Device
 from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.inventory.link import Link
 from e2llm_opt.model.facts import ModelFacts, PerLayer
-from e2llm_opt.problem import Constraints, Problem
+from e2llm_opt.problem import Problem
 from e2llm_opt.runtime import Runtime, runtime
 from e2llm_opt.units import GB_PER_S, GIB, MBIT_PER_S, MS, TFLOP_PER_S
 from e2llm_opt.workload.workload import Lengths, Workload

@@ -10,12 +10,13 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from e2llm_opt.constraints import Constraints
 from e2llm_opt.inventory.device import Device
 from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.inventory.link import Link
 from e2llm_opt.model.facts import ModelFacts
 from e2llm_opt.model.model import Model
-from e2llm_opt.problem import Constraints, Problem
+from e2llm_opt.problem import Problem
 from e2llm_opt.runtime import MixedPause, Runtime
 from e2llm_opt.workload.workload import Lengths, Workload
 

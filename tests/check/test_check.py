@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from e2llm_opt.check.check import check
+from e2llm_opt.constraints import Constraints
 from e2llm_opt.inventory.digest import inventory_sha256
 from e2llm_opt.inventory.inventory import Inventory
-from e2llm_opt.problem import Constraints, Problem
+from e2llm_opt.problem import Problem
 from tests.check.small import (
     MODEL,
     WORKLOAD,
@@ -242,11 +243,6 @@ def test_claims_about_places_are_checked(claim: dict[str, Any], thing: str) -> N
     what, name, _, _ = single(plan, problem(TWO))
     assert what == f"r0: {thing} of stage 0"
     assert name == "a"
-
-
-def test_spilled_layers_are_not_supported() -> None:
-    plan = by_hand(stage("a", 0, 2, spilled_layers=[1]), stage("b", 2, 4))
-    assert "spilled" in single(plan, problem(TWO))[0]
 
 
 @pytest.mark.parametrize(

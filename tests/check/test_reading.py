@@ -65,6 +65,33 @@ def test_layers_are_two_ordered_whole_numbers(layers: Any) -> None:
     assert list(faults(document)) == ["replicas[0].stages[0].layers"]
 
 
+@pytest.mark.parametrize("spilled", [0, 4, "02", {}, True, 1.0])
+def test_spilled_layers_are_a_list(spilled: Any) -> None:
+    document = {"replicas": [replica("MIXED", stage("a", 0, 4, spilled_layers=spilled))]}
+    assert "must be a list" in faults(document)["replicas[0].stages[0].spilled_layers"]
+
+
+@pytest.mark.parametrize("layer", [-1, 1.0, True, "1", None, HUGE, [], float("nan")])
+def test_each_spilled_layer_is_a_whole_number(layer: Any) -> None:
+    document = {"replicas": [replica("MIXED", stage("a", 0, 4, spilled_layers=[0, layer, 2]))]}
+    assert list(faults(document)) == ["replicas[0].stages[0].spilled_layers[1]"]
+
+
+def test_a_layer_is_spilled_once() -> None:
+    document = {"replicas": [replica("MIXED", stage("a", 0, 4, spilled_layers=[3, 1, 3]))]}
+    assert faults(document) == {
+        "replicas[0].stages[0].spilled_layers": "layer 3 is given 2 times",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given_layers", "read"), [(None, None), ([], ()), ([3, 1], (1, 3)), ((2,), (2,))]
+)
+def test_spilled_layers_are_sorted_and_nothing_is_not_none(given_layers: Any, read: Any) -> None:
+    document = {"replicas": [replica("MIXED", stage("a", 0, 4, spilled_layers=given_layers))]}
+    assert read_plan(document).replicas[0].stages[0].spilled_layers == read
+
+
 @pytest.mark.parametrize("slots", [-1, 1.5, True, "4", HUGE, float("nan"), []])
 def test_slots_are_a_whole_number(slots: Any) -> None:
     assert list(faults(pair(slots=slots))) == ["replicas[0].slots"]
@@ -139,6 +166,7 @@ KEYS = st.sampled_from(
         *("schema", "problem", "replicas", "routes", "unused_devices", "predicted", "role"),
         *("slots", "stages", "device", "layers", "memory_bytes", "next_hop", "decode", "id"),
         *("weights", "prefill", "rate_per_s", "micro_batches", "capacity_per_s", "head"),
+        "spilled_layers",
     ]
 )
 SCALARS = st.one_of(
@@ -195,7 +223,10 @@ def test_any_change_of_a_plan_gives_a_report_or_an_input_error(value: Any, data:
 
 INTERVALS = st.tuples(st.integers(0, 5), st.integers(1, 3)).map(lambda t: [t[0], t[0] + t[1]])
 STAGES = st.builds(
-    lambda name, layers: {"device": name, "layers": layers}, st.sampled_from("abc"), INTERVALS
+    lambda name, layers, spilled: {"device": name, "layers": layers, "spilled_layers": spilled},
+    st.sampled_from("abc"),
+    INTERVALS,
+    st.none() | st.lists(st.integers(0, 5), max_size=3, unique=True),
 )
 REPLICAS = st.builds(
     lambda role, stages, slots: {"role": role, "stages": stages, "slots": slots},

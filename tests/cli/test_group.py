@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import e2llm_opt
 from e2llm_opt.cli import LazyGroup, command_line
+from e2llm_opt.cli.interruption import GivenUp
 from e2llm_opt.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = command_line.list_commands(click.Context(command_line))
-NO_COMMANDS = {"__init__", "group", "interruption", "problem", "progress"}
+NO_COMMANDS = {*("__init__", "group", "interruption", "problem", "progress", "streams", "words")}
 HEAVY = {"matplotlib", "networkx", "numba", "numpy", "pydantic", "pymoo", "rich", "scipy", "yaml"}
 
 
@@ -102,10 +103,11 @@ def test_an_interruption_with_nothing_to_show_exits_130() -> None:
     assert result.stdout == ""
 
 
-def test_an_interruption_of_compiled_code_exits_130_too() -> None:
+@pytest.mark.parametrize("cause", [KeyboardInterrupt(), GivenUp()])
+def test_an_interruption_of_compiled_code_exits_130_too(cause: BaseException) -> None:
     """Numba turns a Ctrl-C inside a kernel into a SystemError."""
     error = SystemError("returned a result with an exception set")
-    error.__cause__ = KeyboardInterrupt()
+    error.__cause__ = cause
     assert CliRunner().invoke(failing(error)).exit_code == 130
 
 

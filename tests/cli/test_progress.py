@@ -1,11 +1,35 @@
-"""A long search shows one line on a terminal; everything else stays silent."""
+"""What takes long shows one line on a terminal; everything else stays silent."""
 
 from __future__ import annotations
 
 import io
+import os
+import pty
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from e2llm_opt.cli.progress import search_progress
+import pytest
+
+from e2llm_opt.cli import progress as module
+from e2llm_opt.cli.progress import Line, progress_line
 from e2llm_opt.search.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = (sys.executable, "-m", "e2llm_opt")
+STATE = Progress(
+    evaluations=1234,
+    elapsed_s=2.5,
+    best="4 MIXED, waiting [6 ms]",
+    doing="packing",
+    done=7,
+    planned=4140,
+)
 
 
 class Terminal(io.StringIO):
@@ -13,28 +37,96 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_pipe_gets_no_progress() -> None:
-    with search_progress(io.StringIO(), quiet=False) as progress:
-        assert progress is None
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
 
 
-def test_quiet_gets_no_progress() -> None:
-    with search_progress(Terminal(), quiet=True) as progress:
-        assert progress is None
+def wait_for(is_there: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not is_there():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
-def test_a_short_search_shows_nothing() -> None:
+@pytest.mark.parametrize("file", [io.StringIO(), None], ids=["pipe", "closed"])
+def test_what_is_no_terminal_gets_nothing(file: io.StringIO | None) -> None:
+    with progress_line(file, quiet=False, doing="checking") as line:
+        assert line is None
+
+
+def test_quiet_gets_nothing() -> None:
+    with progress_line(Terminal(), quiet=True, doing="checking") as line:
+        assert line is None
+
+
+def test_a_dumb_terminal_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    with progress_line(Terminal(), quiet=False, doing="checking") as line:
+        assert line is None
+
+
+def test_what_ends_soon_shows_nothing() -> None:
     terminal = Terminal()
-    with search_progress(terminal, quiet=False) as progress:
-        assert progress is not None
-        progress(Progress(evaluations=10, elapsed_s=1.9, best="wait 1 s"))
+    with progress_line(terminal, quiet=False, doing="checking") as line:
+        assert line is not None
+        line(STATE)
     assert terminal.getvalue() == ""
 
 
-def test_a_long_search_shows_how_far_it_is() -> None:
+def test_what_takes_long_shows_how_far_it_is_and_takes_it_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
     terminal = Terminal()
-    with search_progress(terminal, quiet=False) as progress:
-        assert progress is not None
-        progress(Progress(evaluations=1234, elapsed_s=2.5, best="wait [1 s]"))
-    assert "1234 sets of replicas tried" in terminal.getvalue()
-    assert "wait [1 s]" in terminal.getvalue()
+    with progress_line(terminal, quiet=False, doing="checking the plan") as line:
+        assert line is not None
+        wait_for(lambda: "s | checking the plan" in terminal.getvalue())
+        line(STATE)
+        wait_for(lambda: "packing 7 of 4140" in terminal.getvalue())
+    assert "best: 4 MIXED, waiting [6 ms] | 1234 evaluations" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")
+    assert "\n" not in terminal.getvalue()
+
+
+def test_a_line_is_never_wider_than_the_terminal() -> None:
+    line = Line(io.StringIO(), "checking")
+    line(STATE)
+    assert len(line.text(20)) == 20
+    assert line.text(20).startswith("0 s | packing 7 of")
+
+
+def test_a_change_that_is_tried_is_named() -> None:
+    line = Line(io.StringIO(), "checking")
+    line(Progress(evaluations=5, elapsed_s=3, best="no plan", doing="weights: q4_k_m"))
+    assert "trying weights: q4_k_m | best: no plan" in line.text(100)
+
+
+def test_after_ctrl_c_the_line_says_so() -> None:
+    line = Line(io.StringIO(), "checking")
+    line(STATE)
+    line.interrupted()
+    assert line.text(100).startswith("0 s | stopping; Ctrl-C again quits at once | packing")
+
+
+@pytest.mark.slow
+def test_a_long_search_paints_on_a_real_terminal_and_prints_to_a_pipe() -> None:
+    """Standard error is the terminal here; standard output stays clean."""
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen(
+        [*PROGRAM, "plan", "examples/campus-fog.yaml", "--json", "--time-limit", "4"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**os.environ, "COLUMNS": "100"},
+    )
+    os.close(theirs)
+    out, _ = running.communicate(timeout=120)
+    painted = os.read(ours, 1 << 20).decode()
+    os.close(ours)
+    assert out.startswith(b"{\n")
+    assert b"\x1b" not in out
+    assert "grouping" in painted
+    assert " of 2400 | best: " in painted
+    assert painted.endswith("\r\x1b[K")

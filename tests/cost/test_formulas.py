@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2llm_opt.cost import pipeline
-from e2llm_opt.cost.cut import position_of
 from e2llm_opt.cost.costs import Costs
+from e2llm_opt.cost.cut import position_of
 from e2llm_opt.cost.transfer import kv_transfer
 from tests.oracles import World, kv_exposed_s, ways
 from tests.strategies import problems
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from e2llm_opt.problem import Problem
     from tests.oracles import Cut
 
-anything = problems(max_devices=5)
+anything = problems(max_devices=5) | problems(max_devices=4, is_tight=True, has_host_ram=True)
 linked = problems(min_devices=2, max_devices=6, is_linked=True)
 chances = st.randoms(use_true_random=False)
 
@@ -42,7 +42,7 @@ def spilled(world: World, cut: Cut, slots: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(sorted(world.spilled(cut, j, slots))) for j in range(len(cut)))
 
 
-@given(problems(max_devices=3, is_tight=True), st.integers(0, 6), chances)
+@given(problems(max_devices=3, is_tight=True, has_host_ram=True), st.integers(0, 6), chances)
 def test_as_few_layers_spill_as_memory_needs(problem: Problem, slots: int, random: Random) -> None:
     cut, world, costs = some_cut(problem, random), World(problem), Costs(problem)
     if world.fits(cut, slots):

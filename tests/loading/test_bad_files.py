@@ -257,7 +257,7 @@ def test_a_wrong_workload_is_named_first(
         ("llama-3.1-88b", "model: unknown model 'llama-3.1-88b'; did you mean llama-3.1-8b"),
         ("zzzzzz", "model: unknown model 'zzzzzz'; e2llm-opt catalog models lists those known"),
         ("42", "model: must be a name or a mapping, got 42"),
-        ("m.gguf", "model: .gguf files are not supported yet; give the model's config.json"),
+        ("m.gguf", "model: m.gguf: cannot be read: no such file or directory"),
         ("nowhere.json", "model: nowhere.json: cannot be read: no such file or directory"),
         ("{hiden_size: 8}", "model.hiden_size: unknown key; did you mean hidden_size?"),
     ],
@@ -272,8 +272,8 @@ def test_missing_sections_say_what_to_give(said: Said) -> None:
     assert said("weights: f16\n") == [
         "lab.yaml: devices: missing; list at least one device",
         (
-            "lab.yaml: model: missing; a catalogue name, a path to config.json or a mapping; "
-            "here or with --model"
+            "lab.yaml: model: missing; a catalogue name, a path to config.json or to a .gguf, "
+            "or a mapping; here or with --model"
         ),
         (
             "lab.yaml: workload.prompt_tokens: missing; mean tokens; here, or with "

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+from e2llm_opt.constraints import Constraints
 from e2llm_opt.errors import InputError
 from e2llm_opt.inventory.link import Link
 from e2llm_opt.loading.load import load_inventory, load_problem, problem_from_mapping
-from e2llm_opt.problem import Constraints, Objective, Problem
+from e2llm_opt.problem import Objective, Problem
 from e2llm_opt.runtime import MixedPause, runtime
 from e2llm_opt.workload.workload import Lengths, Workload
 

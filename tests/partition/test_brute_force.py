@@ -73,6 +73,18 @@ def test_the_cut_is_the_best_where_every_hop_passes_the_head(
     compare(problem, role, load, criterion)
 
 
+@given(
+    problems(min_devices=1, max_devices=4, is_linked=True, is_tight=True, has_host_ram=True),
+    st.sampled_from(ROLES),
+    loads,
+    st.sampled_from(GOALS),
+)
+def test_the_cut_is_the_best_where_weights_spill_to_host_ram(
+    problem: Problem, role: str, load: tuple[int, int], criterion: Goal
+) -> None:
+    compare(problem, role, load, criterion)
+
+
 @given(problems(max_devices=5), st.sampled_from(ROLES), loads)
 def test_the_least_sum_is_exact_where_some_devices_have_no_way_to_others(
     problem: Problem, role: str, load: tuple[int, int]

@@ -12,9 +12,10 @@ from e2llm_opt.cost.costs import Costs
 from e2llm_opt.inventory.classes import DeviceClasses
 from e2llm_opt.problem import Role
 from e2llm_opt.search.atlas import moved
-from e2llm_opt.search.candidates import Variant
+from e2llm_opt.search.candidates import all_variants
 from e2llm_opt.search.evaluate import ROLE_CODES
 from e2llm_opt.search.polish import is_whole
+from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.roles import Scope, engine_roles
 from e2llm_opt.search.search import Search
 from e2llm_opt.search.stop import Stop
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from e2llm_opt.problem import Problem
-    from e2llm_opt.search.candidates import Candidate, Group
-    from e2llm_opt.search.evaluate import Key, Outcome
+    from e2llm_opt.search.candidates import Candidate, Group, Variant
+    from e2llm_opt.search.evaluate import Outcome
+    from e2llm_opt.search.ranking import Key
 
 EXHAUSTIVE = Stop(method="exhaustive")
 NOTHING: Key = (9.0,)
@@ -62,7 +64,8 @@ def outcomes(search: Search) -> Iterator[tuple[Outcome, bool]]:
             if not is_whole(replicas):
                 continue
             outcome = search.evaluator.outcome(replicas)
-            if search.is_allowed(outcome) and outcome.traffic.capacity_per_s > 0:
+            is_possible = search.evaluator.key(outcome)[0] < IMPOSSIBLE
+            if search.rules.is_obeyed(outcome) and is_possible:
                 shared = set.intersection(*(variants for _, variants in chosen))
                 yield outcome, bool(shared)
 
@@ -73,7 +76,7 @@ def options(search: Search, group: Group) -> list[tuple[Candidate, set[Variant]]
     is_mixed = problem.constraints.roles == "mixed"
     found: dict[object, tuple[Candidate, set[Variant]]] = {}
     for role in (Role.MIXED,) if is_mixed else engine_roles(problem):
-        for variant in Variant:
+        for variant in all_variants(problem):
             candidate = search.candidates.find(group, role, variant)
             if candidate is not None:
                 key = (role, candidate.cut, candidate.slots)
@@ -116,7 +119,10 @@ def compare(problem: Problem) -> None:
         assert not everything
         return
     assert key(chosen) <= min(uniform, default=NOTHING)
-    plans = [*(o for o, _ in everything), *filter(search.is_allowed, search.baselines.values())]
+    plans = [
+        *(o for o, _ in everything),
+        *filter(search.rules.is_obeyed, search.baselines.values()),
+    ]
     assert identity(search, chosen) in [identity(search, plan) for plan in plans]
     assert key(search.evaluator.outcome(chosen.replicas)) == key(chosen)
 

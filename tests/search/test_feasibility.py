@@ -33,6 +33,8 @@ def is_feasible(problem: Problem) -> bool:
             continue
         if constraints.use_all_devices and sum(map(len, groups)) < len(rows):
             continue
+        if not obeys_pins(problem, groups):
+            continue
         for group in groups:
             if group not in possible:
                 possible[group] = {role for role in ROLES if can_play(world, group, role)}
@@ -42,9 +44,32 @@ def is_feasible(problem: Problem) -> bool:
     return False
 
 
+def obeys_pins(problem: Problem, groups: list[tuple[int, ...]]) -> bool:
+    """Whether each pin's devices share a replica of their own; fixed layers need a replica."""
+    home = {problem.devices[d].name: i for i, group in enumerate(groups) for d in group}
+    pins = [{home.get(name) for name in pin} for pin in problem.constraints.pins.values()]
+    used = set(problem.constraints.fixed_layers) <= set(home)
+    homes = [next(iter(pin)) for pin in pins]
+    return used and all(len(p) == 1 for p in pins) and None not in homes and is_unique(homes)
+
+
+def is_unique(values: list[int | None]) -> bool:
+    return len(set(values)) == len(values)
+
+
+def obeys_layers(world: World, cut: Cut) -> bool:
+    fixed = world.problem.constraints.fixed_layers
+    devices = world.problem.devices
+    return all(fixed.get(devices[d].name, stop - start) == stop - start for d, start, stop in cut)
+
+
 def can_play(world: World, group: Sequence[int], role: str) -> bool:
     """Whether some cut gives every device of *group* layers and lets it play *role*."""
-    return any(is_legal(world, cut, role) for cut in world.cuts(group) if len(cut) == len(group))
+    return any(
+        is_legal(world, cut, role)
+        for cut in world.cuts(group)
+        if len(cut) == len(group) and obeys_layers(world, cut)
+    )
 
 
 def is_legal(world: World, cut: Cut, role: str) -> bool:

@@ -32,7 +32,7 @@ from e2llm_opt.search.stop import Stop
 from tests.strategies import problems
 
 if TYPE_CHECKING:
-    from e2llm_opt.search.evaluate import Key
+    from e2llm_opt.search.ranking import Key
 
 TESTBED = Path(__file__).parents[2] / "examples" / "e2llm-testbed.yaml"
 PROVENANCE = RunProvenance(e2llm_opt="", created="", elapsed_s=0.0)

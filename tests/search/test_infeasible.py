@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from e2llm_opt.constraints import Constraints
 from e2llm_opt.inventory.device import Device
 from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.inventory.link import Link
@@ -20,7 +21,7 @@ from e2llm_opt.loading.load import problem_from_mapping
 from e2llm_opt.model.facts import ModelFacts
 from e2llm_opt.plan.infeasible import Infeasible
 from e2llm_opt.plan.plan import Plan
-from e2llm_opt.problem import Constraints, Problem
+from e2llm_opt.problem import Problem
 from e2llm_opt.runtime import runtime
 from e2llm_opt.solve import plan
 from e2llm_opt.workload.workload import Lengths, Workload

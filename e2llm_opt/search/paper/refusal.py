@@ -9,7 +9,8 @@ from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.plan.infeasible import Infeasible, Suggestion
 from e2llm_opt.search.shortage import shortage_of
 from e2llm_opt.search.stop import PAPER
-from e2llm_opt.search.suggest import explain_infeasible, is_feasible
+from e2llm_opt.search.suggest import explain_infeasible
+from e2llm_opt.search.trials import Trials
 
 if TYPE_CHECKING:
     from e2llm_opt.search.search import Search
@@ -27,7 +28,7 @@ def explain_no_plan(search: Search, *, seed: int) -> Infeasible:
     suggestions are those for any method.
     """
     problem = search.evaluator.costs.problem
-    if not is_feasible(problem, seed):
+    if not Trials(problem, search.teller, seed).is_feasible(problem):
         return explain_infeasible(search, seed=seed)
     free = replace(problem, constraints=replace(problem.constraints, use_all_devices=False))
     shortage = shortage_of(costs_of(free), search.devices)

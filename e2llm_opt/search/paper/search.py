@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from e2llm_opt.errors import InputError
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.atlas import moved
+from e2llm_opt.search.candidates import Variant
 from e2llm_opt.search.paper.fitness import best_roles
 from e2llm_opt.search.paper.replicas import PaperReplicas
+from e2llm_opt.search.ranking import IMPOSSIBLE
+from e2llm_opt.search.roles import Choice, Scope
 from e2llm_opt.search.stop import PAPER
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from e2llm_opt.search.candidates import Candidate, Group
     from e2llm_opt.search.evaluate import Evaluator, Outcome
     from e2llm_opt.search.paper.operators import Genome
+    from e2llm_opt.search.rules import Rules
     from e2llm_opt.search.stop import Stop
 
 _UNFIT = 1e18
@@ -44,6 +48,8 @@ class PaperSearch:
     ----------
     evaluator
         Judges the answer, and holds the candidates. Nothing of it decides the search.
+    rules
+        The constraints.
     devices
         Rows that may be used, in the canonical order.
 
@@ -53,13 +59,15 @@ class PaperSearch:
         When the engine or the constraints rule PREFILL and DECODE replicas out.
     """
 
-    def __init__(self, evaluator: Evaluator, devices: list[int]) -> None:
+    def __init__(self, evaluator: Evaluator, rules: Rules, devices: list[int]) -> None:
         self._evaluator = evaluator
         self._costs = evaluator.costs
+        self._rules = rules
         self._devices = devices
         self._replicas = PaperReplicas(evaluator.candidates)
         self._known: dict[tuple[Group, ...], float] = {}
         self._kept: list[Citizen] = []
+        self._shown: Choice | None = None
         _refuse_impossible(self._costs.problem)
 
     @property
@@ -67,13 +75,17 @@ class PaperSearch:
         """Eq. 4 of the best grouping so far; infinite without any [s]."""
         return self._kept[0].extra_wait_s if self._kept else math.inf
 
-    @property
-    def state(self) -> str:
-        """The best grouping so far, in a few words."""
-        if not self._kept:
-            return "none yet"
+    def choices(self, scope: Scope) -> tuple[Choice, ...]:
+        """Return the best grouping so far with its key, as :class:`Archive` does with many."""
+        if scope is not Scope.ANY or not self._kept:
+            return ()
         best = self._kept[0]
-        return f"{len(best.groups)} replicas, Eq. 4 {best.extra_wait_s:.4g} s"
+        if self._shown is None or self._shown.groups != best.groups:
+            key = self._evaluator.key(self._evaluator.outcome(self._placed(best)))
+            self._shown = Choice(
+                key=key, groups=best.groups, roles=best.roles, variant=Variant.RATE
+            )
+        return (self._shown,)
 
     def run(
         self, stop: Stop, seed: int, *, tell: Callable[[], None], is_late: Callable[[], bool]
@@ -95,12 +107,12 @@ class PaperSearch:
     def best(self) -> Outcome | None:
         """Return the outcome of the grouping with the least Eq. 4; None where there is none.
 
-        The paper takes for granted that every device reaches every other one. Where no KV cache
-        can move from PREFILL to DECODE, the next best grouping counts.
+        Where a grouping is impossible after all, the next best one counts: the paper takes for
+        granted that a KV cache can move from every device to every other one.
         """
         for citizen in self._kept:
             outcome = self._evaluator.outcome(self._placed(citizen))
-            if outcome.traffic.capacity_per_s > 0:
+            if self._evaluator.key(outcome)[0] < IMPOSSIBLE:
                 return outcome
         return None
 
@@ -136,7 +148,7 @@ class PaperSearch:
     def _judge(self, grouping: tuple[Group, ...]) -> float:
         """Return Eq. 4 of *grouping* and keep it if it is among the best."""
         groups = tuple(group for group in grouping if self._replicas.find(group).is_usable)
-        if not self._is_wanted(groups):
+        if not self._rules.allows(groups):
             return _UNFIT
         found = best_roles(
             [self._replicas.find(group) for group in groups], self._costs.problem.workload
@@ -149,12 +161,6 @@ class PaperSearch:
             insort(self._kept, citizen)
             del self._kept[_NUM_KEPT:]
         return found.extra_wait_s
-
-    def _is_wanted(self, groups: tuple[Group, ...]) -> bool:
-        constraints = self._costs.problem.constraints
-        num_devices = sum(len(group) for group in groups)
-        has_all = not constraints.use_all_devices or num_devices == len(self._devices)
-        return has_all and constraints.replicas in {None, len(groups)}
 
     def _placed(self, citizen: Citizen) -> list[Candidate]:
         """Return the replicas on disjoint devices."""
@@ -180,9 +186,4 @@ def _refuse_impossible(problem: Problem) -> None:
         raise InputError(
             f"method {PAPER} knows only PREFILL and DECODE, so constraints.roles cannot be mixed; "
             "use roles: auto or disaggregated, or method auto."
-        )
-    if problem.constraints.pin or problem.constraints.layers:
-        raise InputError(
-            f"method {PAPER} chooses all groups and cuts itself, so it cannot obey constraints.pin "
-            "or constraints.layers; remove them, or use method auto."
         )

@@ -1,0 +1,52 @@
+"""Whether a plan obeys the constraints that name devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from e2llm_opt.check.verdict import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from e2llm_opt.check.given import GivenPlan
+    from e2llm_opt.problem import Problem
+
+
+def pin_rules(given: GivenPlan, problem: Problem) -> Iterator[Violation]:
+    """Yield each pinned device that is not where it must be."""
+    home = {stage.device: r.id for r in given.replicas for stage in r.stages}
+    names = {replica.id for replica in given.replicas}
+    users: dict[str, str] = {}
+    for pin, devices in problem.constraints.pins.items():
+        homes = {device: home.get(device, "no replica") for device in devices}
+        wanted = pin if pin in names else next(iter(homes.values()))
+        for device, have in homes.items():
+            if have != wanted or have not in names:
+                yield Violation(
+                    what=f"constraints.pin: {device} must hold layers in replica {pin}",
+                    device=device,
+                    need=pin,
+                    have=have,
+                )
+        other = users.setdefault(wanted, pin)
+        if other != pin and wanted in names:
+            yield Violation(
+                what=f"constraints.pin: replicas {other} and {pin} are one",
+                need="two replicas",
+                have=wanted,
+            )
+
+
+def fixed_layer_rules(given: GivenPlan, problem: Problem) -> Iterator[Violation]:
+    """Yield each device with another number of layers than the constraints fix."""
+    held = {s.device: s.stop - s.start for r in given.replicas for s in r.stages}
+    for device, need in problem.constraints.fixed_layers.items():
+        have = held.get(device, 0)
+        if have != need:
+            yield Violation(
+                what="constraints.layers: layers of one device",
+                device=device,
+                need=need,
+                have=have,
+            )

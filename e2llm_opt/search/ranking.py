@@ -1,0 +1,122 @@
+"""What makes one plan better than another: keys that sort (DESIGN section 5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from e2llm_opt.problem import Objective, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.search.candidates import Candidate, Group
+
+    Floats = NDArray[np.float64]
+
+Key = tuple[float, ...]
+"""Sorts plans: the smaller, the better."""
+STABLE, UNSTABLE, IMPOSSIBLE = 0.0, 1.0, 2.0
+_NO_STEADY_STATE = 1e300
+
+
+class Ranking:
+    """Turns figures into keys.
+
+    Parameters
+    ----------
+    costs
+        Of the problem.
+    wait_unit_s
+        Waits are compared after rounding to this [s].
+
+    Attributes
+    ----------
+    price_of
+        What a device of each class adds to the price of a plan.
+    price_unit
+        What that is: ``cost_per_hour`` where all devices that may be used have one, else
+        ``power_w``, else ``devices``.
+    """
+
+    def __init__(self, costs: Costs, wait_unit_s: float = 1e-3) -> None:
+        self.wait_unit_s = wait_unit_s
+        self._objective = costs.problem.objective
+        self._slo_ttft_s = costs.problem.workload.slo_ttft_s
+        excluded = costs.problem.constraints.exclude
+        rows = [d for d, own in enumerate(costs.problem.devices) if own.name not in excluded]
+        prices: dict[str, list[float | None]] = {
+            "cost_per_hour": [costs.problem.devices[d].cost_per_hour for d in rows],
+            "power_w": [costs.problem.devices[d].power_w for d in rows],
+            "devices": [1.0 for _ in rows],
+        }
+        self.price_unit, given = next(
+            (unit, values) for unit, values in prices.items() if None not in values
+        )
+        classes = costs.classes.class_of
+        self.price_of = {classes[d]: float(p or 0.0) for d, p in zip(rows, given, strict=True)}
+
+    def keys(self, values: Floats, groups: Sequence[Group], longest: Floats) -> Floats:
+        """Return the keys of figures as the queueing kernel gives them [A, 5].
+
+        Columns: 0 stable, 1 not, 2 impossible; what the objective minimises; two that decide
+        where that is equal; the number of devices.
+
+        Parameters
+        ----------
+        values
+            Figures of each assignment of roles [A, 6].
+        groups
+            The replicas' devices by class.
+        longest
+            Longest request that each assignment holds [A] [tokens].
+        """
+        capacity, wait, ttft, latency, alone = values[:, [0, 1, 2, 4, 5]].T
+        units = np.minimum(np.rint(wait / self.wait_unit_s), _NO_STEADY_STATE)
+        latency = np.minimum(_rounded(latency), _NO_STEADY_STATE)
+        alone, drain = _rounded(alone), _rounded(1.0 / np.maximum(capacity, 1e-300))
+        zero = np.zeros(len(values))
+        price = zero + sum(self.price_of[k] for group in groups for k in group)
+        is_stable = (wait < np.inf)[:, None]
+        if self._objective is Objective.THROUGHPUT:
+            keys = np.stack([zero, drain, units, latency], axis=1)
+        else:
+            stable = {
+                Objective.LATENCY: [zero, alone, units, latency],
+                Objective.COST: [zero, _rounded(price), units, latency],
+                Objective.MAX_CONTEXT: [zero, -longest, units, latency],
+            }.get(self._objective, [zero, units, latency, zero])
+            unstable = [zero + UNSTABLE, drain, alone, zero]
+            if self._objective is Objective.MAX_CONTEXT:
+                unstable = [zero + UNSTABLE, -longest, drain, alone]
+            keys = np.where(is_stable, np.stack(stable, axis=1), np.stack(unstable, axis=1))
+        is_late = self._objective is Objective.COST and self._slo_ttft_s is not None
+        is_impossible = capacity <= 0
+        if is_late:
+            is_impossible |= ~(ttft <= self._slo_ttft_s)
+        keys[is_impossible] = [IMPOSSIBLE, 0.0, 0.0, 0.0]
+        num_devices = sum(len(group) for group in groups)
+        return np.concatenate([keys, np.full((len(keys), 1), float(num_devices))], axis=1)
+
+
+def longest_request(replicas: Iterable[Candidate]) -> float:
+    """Return the longest request that *replicas* can serve together [tokens].
+
+    That of the MIXED replica that holds most, or of a PREFILL and a DECODE replica together.
+    """
+    most = dict.fromkeys(Role, 0)
+    for replica in replicas:
+        most[replica.role] = max(most[replica.role], replica.max_context_tokens)
+    return float(max(most[Role.MIXED], min(most[Role.PREFILL], most[Role.DECODE])))
+
+
+def _rounded(values: Floats) -> Floats:
+    """Keep seven digits: what differs less is equal, and fewer devices decide."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        digits = 10.0 ** (6 - np.floor(np.log10(np.abs(values))))
+        short = np.rint(values * digits) / digits
+    return np.where(np.isfinite(short), short, values)
