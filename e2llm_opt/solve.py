@@ -77,6 +77,7 @@ def plans(
         When *top* is not positive.
     """
     from e2llm_opt.cost.costs import costs_of  # noqa: PLC0415 - numpy and numba come with it
+    from e2llm_opt.search.paper.refusal import explain_no_plan  # noqa: PLC0415
     from e2llm_opt.search.progress import Interruption  # noqa: PLC0415
     from e2llm_opt.search.search import Search  # noqa: PLC0415
     from e2llm_opt.search.stop import Stop  # noqa: PLC0415
@@ -93,7 +94,8 @@ def plans(
     if not chosen:
         if interruption.happened:
             raise KeyboardInterrupt
-        return explain_infeasible(search, seed=seed)
+        explain = explain_infeasible if search.paper is None else explain_no_plan
+        return explain(search, seed=seed)
     notes = (_INTERRUPTED,) if interruption.happened else ()
     run = seed, limits.method, began
     return tuple(_document(search, outcome, notes, run) for outcome in chosen)
@@ -115,7 +117,7 @@ def _document(
         predicted=assemble.predicted_of(costs, chosen),
         bound=Bound(),
         alternatives=alternatives.alternatives_of(search, chosen),
-        warnings=(*notes, *cautions.cautions(costs, chosen)),
+        warnings=(*notes, *search.remarks(chosen), *cautions.cautions(costs, chosen)),
         provenance=RunProvenance(
             e2llm_opt=__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -53,11 +53,15 @@ def devices(
         host = draw(st.sampled_from([f"d{e}" for e in (d, *range(0 if is_apart else d))]))
         shared = next((device.host for device in found if device.name == host), host)
         found.append(replace(kind, name=f"d{d}", host=shared))
-    return tuple(found)
+    shares_ram = {own.host for own in found if own.memory_kind is not MemoryKind.DISCRETE}
+    return tuple(
+        replace(own, host_memory_bytes=0.0) if own.host in shares_ram else own for own in found
+    )
 
 
 @st.composite
 def _kinds(draw: st.DrawFn, memory: Sequence[float], *, has_host_ram: bool) -> Device:
+    memory_kind = draw(st.sampled_from(MemoryKind))
     host = (4000.0, 400.0, 4000.0, 0.0) if has_host_ram else (0.0, 0.0, 400.0, 4000.0)
     return Device(
         name="kind",
@@ -68,11 +72,11 @@ def _kinds(draw: st.DrawFn, memory: Sequence[float], *, has_host_ram: bool) -> D
         prefill_efficiency=draw(st.sampled_from((0.5, 0.3))),
         decode_efficiency=draw(st.sampled_from((1.0, 0.6))),
         layer_overhead_s=draw(st.sampled_from((0.0, 15e-6, 1e-3))),
-        memory_kind=draw(st.sampled_from(MemoryKind)),
+        memory_kind=memory_kind,
         host_bus_bytes_per_s=draw(st.sampled_from((8e9, 2e9))),
         power_w=draw(st.sampled_from((None, 10.0, 200.0))),
         cost_per_hour=draw(st.sampled_from((None, 0.1, 0.02))),
-        host_memory_bytes=draw(st.sampled_from(host)) * MB,
+        host_memory_bytes=draw(st.sampled_from(host)) * MB * (memory_kind == "discrete"),
         host_bandwidth_bytes_per_s=draw(st.sampled_from((5e9, 20e9))),
         bus_bytes_per_s=draw(st.sampled_from((10e9, 3e9))),
     )

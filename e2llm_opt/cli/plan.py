@@ -39,10 +39,11 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
     "--method",
-    type=click.Choice(["auto", "exhaustive", "ga"]),
+    type=click.Choice(["auto", "exhaustive", "ga", "e2llm-paper"]),
     default="auto",
     show_default=True,
-    help="Search over groupings; auto is exhaustive up to 8 devices.",
+    help="Search over groupings; auto is exhaustive up to 8 devices, e2llm-paper is the E2LLM "
+    "paper's own method, for comparison.",
 )
 @click.option("--time-limit", type=Amount(min=0, min_open=True), help="Stop the search after [s].")
 @click.option("--max-evaluations", type=click.IntRange(min=1), help="Stop the search after.")
@@ -67,6 +68,7 @@ def command(
       e2llm-opt plan homelab.yaml --json --model llama-3.1-8b --weights q4_k_m
       e2llm-opt plan homelab.yaml --top 3 -o plan.json
       e2llm-opt plan campus.yaml --method ga --seed 1 --time-limit 20
+      e2llm-opt plan testbed.yaml --method e2llm-paper
     """
     from e2llm_opt.cli.interruption import interruptible
     from e2llm_opt.cli.progress import progress_line
@@ -84,8 +86,7 @@ def command(
         interruptible(line) as progress,
     ):
         answer = plans(problem, top=top, seed=seed, stop=_stop(options), progress=progress)
-    answers: tuple[Plan | Infeasible, ...]
-    answers = answer if isinstance(answer, tuple) else (answer,)
+    answers: tuple[Plan | Infeasible, ...] = answer if isinstance(answer, tuple) else (answer,)
     for file, one in zip(files, answers, strict=False):
         write_text_atomically(file, one.to_json())
     if as_json or output == STANDARD_OUTPUT:

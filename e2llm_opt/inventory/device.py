@@ -78,7 +78,8 @@ class Device:
     Raises
     ------
     InputError
-        When a number is not finite, not positive where it must be, or memory is all reserved.
+        When a number is not finite, not positive where it must be, memory is all reserved, or
+        host RAM is given to a device whose own memory it is.
     """
 
     name: str
@@ -116,6 +117,11 @@ class Device:
                 raise InputError(
                     f"Device '{self.name}': {field} must be {least} and finite, got {value}."
                 )
+        if self.host_memory_bytes > 0 and self.memory_kind != MemoryKind.DISCRETE:
+            raise InputError(
+                f"Device '{self.name}': its memory is the host's RAM, host_memory_bytes would "
+                "count twice; raise memory_bytes instead."
+            )
         if self.usable_bytes <= 0:
             raise InputError(
                 f"Device '{self.name}': reserved_bytes {self.reserved_bytes:g} leave nothing of "

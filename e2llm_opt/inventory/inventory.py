@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from e2llm_opt.errors import Fault, InputError
+from e2llm_opt.inventory.device import MemoryKind
+from e2llm_opt.units import GIB
 
 if TYPE_CHECKING:
     import os
@@ -30,7 +32,8 @@ class Inventory:
     Raises
     ------
     InputError
-        With every fault: a name or uuid twice, a switch with a single link.
+        With every fault: a name or uuid twice, a switch with a single link, host RAM that cards
+        may use though a device that computes in it is planned on the same bytes.
     """
 
     devices: tuple[Device, ...]
@@ -87,7 +90,24 @@ class Inventory:
                     right="one card is one device; remove the aliases",
                     path="devices",
                 )
+        yield from self._host_ram_faults()
         yield from self._link_faults()
+
+    def lent_host_bytes(self, host: str) -> float:
+        """Return the host RAM that the cards of *host* may use for spilled weights [bytes]."""
+        return sum(own.host_memory_bytes for own in self.devices if own.host == host)
+
+    def _host_ram_faults(self) -> Iterator[Fault]:
+        """Yield devices that compute in RAM which cards of their host may fill."""
+        for device in self.devices:
+            lent = self.lent_host_bytes(device.host)
+            if device.memory_kind != MemoryKind.DISCRETE and device.reserved_bytes < lent:
+                yield Fault(
+                    wrong=f"'{device.name}' is planned on RAM that cards of host '{device.host}' "
+                    f"may use too (host_memory_gib, {lent / GIB:.3g} GiB in all)",
+                    right=f"set its reserved_gib to {lent / GIB:.3g} or more",
+                    path="devices",
+                )
 
     def _link_faults(self) -> Iterator[Fault]:
         hosts = {device.name: device.host for device in self.devices}

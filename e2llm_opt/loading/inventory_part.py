@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.catalogue.catalogue import device_entry
 from e2llm_opt.errors import InputError
-from e2llm_opt.inventory.device import Device, device_of_type
+from e2llm_opt.inventory.device import Device, MemoryKind, device_of_type
 from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.loading.document import spelled
 from e2llm_opt.loading.fields import shown
@@ -43,6 +44,7 @@ def read_inventory(faults: Faults) -> tuple[Inventory | None, Names]:
     if faults.at(("devices",)) or faults.at(("links",)):
         return None, names
     try:
+        devices = _without_lent_ram(devices, faults)
         return Inventory(devices=tuple(devices), links=tuple(links)), names
     except InputError as error:
         faults.absorb(error, ("devices",))
@@ -142,6 +144,22 @@ def _check_spill(device: Device, path: KeyPath, faults: Faults) -> None:
             faults.add(
                 (*path, key), "missing", f"weights spill to host RAM with {', '.join(_SPILL)}"
             )
+
+
+def _without_lent_ram(devices: list[Device], faults: Faults) -> list[Device]:
+    """Return *devices*, those that compute in RAM reserving what cards of their host may use.
+
+    Only where the file says nothing of their reserve.
+    """
+    raw = [item for item in _devices(faults) if isinstance(item, dict)]
+    stated = {item.get("name") for item in raw if "reserved_gib" in item}
+    found = []
+    for device in devices:
+        lent = sum(own.host_memory_bytes for own in devices if own.host == device.host)
+        if device.memory_kind != MemoryKind.DISCRETE and lent and device.name not in stated:
+            device = replace(device, reserved_bytes=device.reserved_bytes + lent)  # noqa: PLW2901
+        found.append(device)
+    return found
 
 
 def _check_cards(faults: Faults) -> None:

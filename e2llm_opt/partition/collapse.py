@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.cost.spill import SpillRule
     from e2llm_opt.partition.partition import Demand
 
     Floats = NDArray[np.float64]
@@ -50,7 +51,9 @@ class Shape:
         Exactly so many layers; -1 where free [K].
     room, host
         As in :class:`~e2llm_opt.cost.stages.kernel.Stages`.
-    available, must, starts, after, before, pin, is_ordered
+    spills
+        Classes that have host RAM to spill to [K].
+    is_additive, available, must, starts, after, before, pin, is_ordered
         As in :class:`~e2llm_opt.partition.kernel.Inner`.
     """
 
@@ -62,6 +65,8 @@ class Shape:
     num_layers: Ints
     room: Floats
     host: Floats
+    spills: Bools
+    is_additive: Bools
     available: Ints
     must: Ints
     starts: Bools
@@ -111,7 +116,6 @@ def shapes(
 def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, int]:
     """Return the kernel's arrays, and which starts it must keep to be exact."""
     hop = shape.hops(costs, demand.hops)
-    is_additive = (shape.host[:, 0] <= 0) & (shape.num_layers < 0)
     heads = shape.heads
     prefix, extra = demand.time[heads], demand.extra[heads]
     rule = costs.spill_rule
@@ -133,7 +137,7 @@ def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, in
         times=stage_times(stages),
         prefix=prefix,
         middle=np.ascontiguousarray(extra[:, 0]),
-        is_additive=is_additive,
+        is_additive=shape.is_additive,
         hop=hop,
         back=shape.hops(costs, (demand.back,)),
         starts=shape.starts,
@@ -144,13 +148,17 @@ def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, in
     )
     between = hop[shape.has_hop]
     is_even = len(between) == 0 or between.min() == between.max()
-    spills = (shape.host > 0).any(axis=1)
-    is_growing = rule.is_even and bool((penalty[spills] >= 0).all())
-    if (spills.any() and not is_growing) or (shape.num_layers >= 0).any():
+    if not shape.is_additive.all() and not _is_growing(shape, rule, penalty):
         return inner, ALL
     if is_even and not shape.must.any():
         return inner, LEAST
     return inner, INTERVAL if costs.has_alike_layers else ALL
+
+
+def _is_growing(shape: Shape, rule: SpillRule, penalty: Floats) -> bool:
+    """Whether a longer stage is never faster, nor fits where a shorter one does not."""
+    is_free = bool((shape.num_layers < 0).all())
+    return is_free and rule.is_even and bool((penalty[shape.spills] >= 0).all())
 
 
 def _shapes(
@@ -225,15 +233,19 @@ def _shape(
     for k, rows in enumerate(groups):
         target[k, k] = rows[min(1, len(rows) - 1)]
     starts, after, before = _starts(costs)
+    host, num_layers = costs.spill_rule.host[heads], costs.fixed_layers[heads]
+    spills = (host > 0).any(axis=1)
     return Shape(
         rows=tuple(groups),
         anchor=centre,
         source=np.ascontiguousarray(source),
         target=np.ascontiguousarray(target),
         has_hop=source != target,
-        num_layers=costs.fixed_layers[heads],
+        num_layers=num_layers,
         room=costs.room()[heads],
-        host=costs.spill_rule.host[heads],
+        host=host,
+        spills=spills,
+        is_additive=~spills & (num_layers < 0),
         available=np.array([len(rows) for rows in groups]),
         must=np.array([sum(must[d] for d in rows) for rows in groups]),
         starts=starts,

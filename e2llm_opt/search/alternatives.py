@@ -10,6 +10,7 @@ from e2llm_opt.baselines import memory_proportional, single_device
 from e2llm_opt.plan.plan import Alternative, UnusedDevice
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.roles import Scope
+from e2llm_opt.search.stop import PAPER
 from e2llm_opt.units import MBIT_PER_S
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def why_not(search: Search, rival: Outcome, chosen: Outcome) -> str:
     """Return one sentence that says where *rival* is worse than *chosen*."""
     if not search.rules.is_obeyed(rival):
         return "excluded by the constraints"
+    if search.evaluator.key(rival) < search.evaluator.key(chosen):
+        return "better, but not among the plans that this method looks at"
     problem = search.evaluator.costs.problem
     if chosen.is_stable and not rival.is_stable:
         capacity = rival.traffic.capacity_per_s
@@ -101,11 +104,13 @@ def _reason(search: Search, costs: Costs, d: int) -> str:
         return "not even one layer with its KV cache fits into its memory"
     if most < num_layers and not is_linked:
         return f"holds {most} of {num_layers} layers and no link leads to another device"
-    if search.candidates.find((costs.classes.class_of[d],), Role.MIXED, search.variant) is not None:
+    group = (costs.classes.class_of[d],)
+    words = "no replica with it makes the plan better"
+    if search.paper is not None:
+        words = f"in the grouping that {PAPER} chose, its group cannot be a replica"
+    elif search.candidates.find(group, Role.MIXED, search.variant) is not None:
         return "a replica of its own would not make the plan better"
-    if most >= num_layers:
-        return "no replica with it makes the plan better"
-    return f"holds {most} of {num_layers} layers; no replica with it makes the plan better"
+    return words if most >= num_layers else f"holds {most} of {num_layers} layers; {words}"
 
 
 def _most_layers(costs: Costs, d: int) -> int:

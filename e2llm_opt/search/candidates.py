@@ -198,17 +198,18 @@ class Candidates:
         held += self.costs.most_spilled(self.rows[k][0] for k in group)
         return held >= least - _tables(self.costs)
 
-    def at_cut(self, cut: Cut) -> Candidate | None:
-        """Return a MIXED replica with a given cut and as many slots as it holds fast enough.
+    def at_cut(
+        self, cut: Cut, role: Role = Role.MIXED, at_most: int | None = None
+    ) -> Candidate | None:
+        """Return a replica with a given cut and as many slots as it holds fast enough.
 
         None where it breaks memory, the speed limits, or has no path between two stages.
         """
-        classes = self.costs.classes.class_of
-        group = tuple(sorted(classes[d] for d, _, _ in cut))
-        most = self._most_fast(cut, Role.MIXED)
-        if self.costs.problem.objective is Objective.MAX_CONTEXT:
-            most = min(most, slots_of(self.costs, Role.MIXED))
-        return self._candidate(group, Role.MIXED, cut, most) if most >= 1 else None
+        slots = self._most_fast(cut, role, at_most)
+        if at_most is None and self.costs.problem.objective is Objective.MAX_CONTEXT:
+            slots = min(slots, slots_of(self.costs, role))
+        group = tuple(sorted(self.costs.classes.class_of[d] for d, _, _ in cut))
+        return self._candidate(group, role, cut, slots) if slots >= 1 else None
 
     def concrete(self, group: Group) -> tuple[int, ...]:
         """Return device rows for *group*: the first of each class."""
@@ -284,9 +285,11 @@ class Candidates:
         for demand in demands:
             yield from self._cut(devices, demand, "sum")
 
-    def _most_fast(self, cut: Cut, role: Role) -> int:
+    def _most_fast(self, cut: Cut, role: Role, at_most: int | None = None) -> int:
         """Return the most slots that *cut* holds within the speed limits; 0 for none."""
-        legal = np.flatnonzero(self._figures.rates(cut, role))
+        if role is Role.PREFILL:
+            return min(1, self._figures.at(cut, 1).slots)
+        legal = np.flatnonzero(self._figures.rates(cut, role)[:at_most])
         return int(legal[-1]) + 1 if len(legal) else 0
 
     def _latency_alone(self, candidate: Candidate) -> float:
@@ -391,5 +394,4 @@ class Candidates:
 
 def _tables(costs: Costs) -> float:
     """Slack for a quick check of memory: never more than embedding and head [bytes]."""
-    model = costs.problem.model
-    return model.embedding_bytes + model.head_bytes
+    return costs.problem.model.embedding_bytes + costs.problem.model.head_bytes

@@ -72,8 +72,9 @@ def is_held(problem: Problem, slots: int) -> bool:
 
 
 def freed(problem: Problem) -> Problem:
-    """Return *problem* without the constraint that keeps a device from being left out."""
-    return replace(problem, constraints=replace(problem.constraints, use_all_devices=False))
+    """Return *problem* without the constraints that say which device must hold what."""
+    limits = replace(problem.constraints, use_all_devices=False, pin=(), layers=())
+    return replace(problem, constraints=limits)
 
 
 def _smaller_context(problem: Problem) -> Iterator[Change]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 _NUM_NODES = 7
+
+
+@cache
+def _nodes() -> tuple[Floats, Floats]:
+    """Return Gauss-Hermite nodes of the standard normal distribution, and their weights."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NUM_NODES)
+    return nodes, weights / weights.sum()
 
 
 class Figures(NamedTuple):
@@ -134,8 +142,7 @@ class CutFigures:
         prompt = self.costs.problem.workload.prompt
         if role is Role.DECODE or prompt.cv == 0:
             return 0.0
-        nodes, weights = np.polynomial.hermite_e.hermegauss(_NUM_NODES)
-        weights = weights / weights.sum()
+        nodes, weights = _nodes()
         times = np.empty(_NUM_NODES)
         for i, z in enumerate(nodes):
             tokens = prompt.quantile(float(z))

@@ -76,31 +76,45 @@ class Ranking:
             Longest request that each assignment holds [A] [tokens].
         """
         capacity, wait, ttft, latency, alone = values[:, [0, 1, 2, 4, 5]].T
+        keys = np.zeros((len(values), 5))
+        keys[:, 4] = sum(len(group) for group in groups)
+        is_stable = wait < np.inf
         units = np.minimum(np.rint(wait / self.wait_unit_s), _NO_STEADY_STATE)
         latency = np.minimum(_rounded(latency), _NO_STEADY_STATE)
-        alone, drain = _rounded(alone), _rounded(1.0 / np.maximum(capacity, 1e-300))
-        zero = np.zeros(len(values))
-        price = zero + sum(self.price_of[k] for group in groups for k in group)
-        is_stable = (wait < np.inf)[:, None]
         if self._objective is Objective.THROUGHPUT:
-            keys = np.stack([zero, drain, units, latency], axis=1)
+            keys[:, 1:4] = np.stack(
+                [_rounded(1.0 / np.maximum(capacity, 1e-300)), units, latency], 1
+            )
+        elif self._objective is Objective.WAITING_TIME:
+            keys[:, 1], keys[:, 2] = units, latency
         else:
-            stable = {
-                Objective.LATENCY: [zero, alone, units, latency],
-                Objective.COST: [zero, _rounded(price), units, latency],
-                Objective.MAX_CONTEXT: [zero, -longest, units, latency],
-            }.get(self._objective, [zero, units, latency, zero])
-            unstable = [zero + UNSTABLE, drain, alone, zero]
-            if self._objective is Objective.MAX_CONTEXT:
-                unstable = [zero + UNSTABLE, -longest, drain, alone]
-            keys = np.where(is_stable, np.stack(stable, axis=1), np.stack(unstable, axis=1))
+            first = -longest
+            if self._objective is Objective.LATENCY:
+                first = _rounded(alone)
+            elif self._objective is Objective.COST:
+                first = _rounded(np.full(len(keys), self.price(groups)))
+            keys[:, 1:4] = np.stack([first, units, latency], axis=1)
+        if self._objective is not Objective.THROUGHPUT and not is_stable.all():
+            late = ~is_stable
+            keys[late, :4] = self._unstable(capacity[late], alone[late], longest[late])
         is_late = self._objective is Objective.COST and self._slo_ttft_s is not None
         is_impossible = capacity <= 0
         if is_late:
             is_impossible |= ~(ttft <= self._slo_ttft_s)
-        keys[is_impossible] = [IMPOSSIBLE, 0.0, 0.0, 0.0]
-        num_devices = sum(len(group) for group in groups)
-        return np.concatenate([keys, np.full((len(keys), 1), float(num_devices))], axis=1)
+        keys[is_impossible, :4] = [IMPOSSIBLE, 0.0, 0.0, 0.0]
+        return keys
+
+    def price(self, groups: Iterable[Group]) -> float:
+        """Return the price of all devices of *groups* [price_unit]."""
+        return sum(self.price_of[k] for group in groups for k in group)
+
+    def _unstable(self, capacity: Floats, alone: Floats, longest: Floats) -> Floats:
+        """Return the first four columns for what arrives faster than it is served."""
+        drain, alone = _rounded(1.0 / np.maximum(capacity, 1e-300)), _rounded(alone)
+        status = np.full(len(drain), UNSTABLE)
+        if self._objective is Objective.MAX_CONTEXT:
+            return np.stack([status, -longest, drain, alone], axis=1)
+        return np.stack([status, drain, alone, np.zeros(len(drain))], axis=1)
 
 
 def longest_request(replicas: Iterable[Candidate]) -> float:

@@ -12,12 +12,14 @@ from e2llm_opt.search.archive import Archive
 from e2llm_opt.search.candidates import QUICK, Candidates, variants
 from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.exhaustive import MAX_DEVICES, all_groups, packings
+from e2llm_opt.search.paper.search import PaperSearch
 from e2llm_opt.search.polish import polish
 from e2llm_opt.search.progress import Teller
 from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.roles import RoleChooser, Scope, engine_roles
 from e2llm_opt.search.rules import Rules
 from e2llm_opt.search.seeds import seed_groupings
+from e2llm_opt.search.stop import PAPER
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,6 +58,8 @@ class Search:
         Judges; its ``wait_unit_s`` is set from the baselines.
     baselines
         Outcome of each baseline by name, where it exists.
+    paper
+        The paper's own method, where that is what was run.
     rules
         Which outcomes the constraints allow.
     teller
@@ -75,12 +79,23 @@ class Search:
         self.evaluator = Evaluator(self.candidates)
         self._chooser = RoleChooser(self.evaluator, engine_roles(self._problem))
         self.archive = Archive()
+        self.paper: PaperSearch | None = None
         self.baselines = self._baselines()
         alone = [outcome.unloaded_latency_s for outcome in self.baselines.values()]
         self.evaluator.ranking.wait_unit_s = max(1e-3, 0.01 * min(alone, default=0.0))
 
     def run(self, stop: Stop, seed: int) -> None:
         """Fill the archive: every packing of few devices, else groupings by evolution."""
+        if stop.method == PAPER:
+            self.paper = paper = PaperSearch(self.evaluator, self.rules, self.devices)
+            self.teller.planned, number = stop.max_evaluations, itertools.count(1)
+            paper.run(
+                stop,
+                seed,
+                tell=lambda: self._tell("grouping", next(number), paper),
+                is_late=lambda: self._is_late(stop),
+            )
+            return
         is_small = len(self.devices) <= MAX_DEVICES
         is_exhaustive = stop.method == "exhaustive" or (stop.method == "auto" and is_small)
         for variant in variants(self._problem):
@@ -93,6 +108,8 @@ class Search:
 
     def best(self, scope: Scope) -> Outcome | None:
         """Return the best outcome of *scope*, polished; for ANY also against the baselines."""
+        if self.paper is not None:
+            return self.paper.best() if scope is Scope.ANY else None
         found = self.archive.best(scope, self.evaluator)
         if found is not None:
             found = polish(self.evaluator, found, scope, self.rules)
@@ -121,6 +138,10 @@ class Search:
                 found[shape] = outcome
         others = sorted(found.values(), key=self.evaluator.key)
         return [best, *(o for o in others if o is not best and _shape(o) != _shape(best))][:num]
+
+    def remarks(self, outcome: Outcome) -> tuple[str, ...]:
+        """Return what the method itself has to say about *outcome*."""
+        return () if self.paper is None else self.paper.remarks(outcome)
 
     @property
     def variant(self) -> Variant:
@@ -266,7 +287,7 @@ class Search:
         is_asked = self.teller.is_heard and not self.teller.planned
         return is_asked and self.teller.elapsed_s > _COUNT_AFTER_S
 
-    def _tell(self, doing: str, number: int, archive: Archive) -> None:
+    def _tell(self, doing: str, number: int, archive: Archive | PaperSearch) -> None:
         teller, judge = self.teller, self.evaluator
         if teller.is_heard:
             teller.doing, teller.done = doing, number
