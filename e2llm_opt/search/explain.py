@@ -25,11 +25,20 @@ LARGE_SHARE = 0.25
 """Share of the wait, or of a token, that is worth a sentence."""
 
 
-def explain(costs: Costs, chosen: Outcome, plan: Plan) -> tuple[str, ...]:
-    """Return two to six sentences about *plan*, which is *chosen* as a document.
+def explain(costs: Costs, chosen: Outcome, plan: Plan, rank: int = 1) -> tuple[str, ...]:
+    """Return three to six sentences about *plan*, which is *chosen* as a document.
 
     Why these groups, what other plans lose by, why these roles, what limits, what would help;
     the last two of the busiest replica.
+
+    Parameters
+    ----------
+    costs, chosen
+        The problem's costs, and the outcome.
+    plan
+        Complete but for these sentences.
+    rank
+        Its place among the plans that were asked for.
     """
     number = _focus(plan)
     replica, candidate = plan.replicas[number], chosen.replicas[in_order(costs, chosen)[number]]
@@ -40,7 +49,7 @@ def explain(costs: Costs, chosen: Outcome, plan: Plan) -> tuple[str, ...]:
         *_slot_help(costs, replica, slots),
     )
     return (
-        _groups(costs, plan),
+        _groups(costs, plan, rank),
         *_comparison(plan),
         _roles(costs, plan),
         _pace(costs, candidate, replica),
@@ -61,7 +70,7 @@ def _focus(plan: Plan) -> int:
 # ------------------------------------------------------------------ groups and roles
 
 
-def _groups(costs: Costs, plan: Plan) -> str:
+def _groups(costs: Costs, plan: Plan, rank: int) -> str:
     pipelines = [replica for replica in plan.replicas if len(replica.stages) > 1]
     if not pipelines:
         names = [replica.stages[0].device for replica in plan.replicas]
@@ -79,8 +88,15 @@ def _groups(costs: Costs, plan: Plan) -> str:
     whom = "each of them" if len(able) == len(names) else named(able)
     return (
         f"Groups: {named(names)} share the model in {replica.id}, though {whom} could hold it "
-        "alone; no other grouping that was tried is better."
+        f"alone; {_standing(plan, rank)}."
     )
+
+
+def _standing(plan: Plan, rank: int) -> str:
+    if rank > 1:
+        return f"this is number {rank} of the plans found"
+    by_eq4 = plan.problem.options.get("method") == "e2llm-paper"
+    return f"no other grouping that was tried is better{' by Eq. 4' if by_eq4 else ''}"
 
 
 def _comparison(plan: Plan) -> Iterator[str]:
