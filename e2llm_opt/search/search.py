@@ -170,7 +170,8 @@ class Search:
         self.teller.planned = 0
         for number, packing in enumerate(packings(groups, available), start=1):
             if self.rules.allows(packing):
-                self.archive.offer(self._chooser.best(packing, variant))
+                found = self._chooser.best(packing, variant, self.archive.worst())
+                self.archive.offer(found)
             if self._is_worth_counting():
                 self.teller.planned = sum(1 for _ in packings(groups, available))
             self._tell("packing", number, self.archive)
