@@ -10,9 +10,9 @@ import numpy as np
 from e2llm_opt.cost.cut import position_of
 from e2llm_opt.cost.pipeline import bottleneck, decode, decode_stages, prefill
 from e2llm_opt.cost.roofline import bytes_read, flops, kv_bytes
-from e2llm_opt.problem import Objective
+from e2llm_opt.problem import Objective, Role
+from e2llm_opt.runtime import MixedPause
 from e2llm_opt.search.assemble import hop_paths
-from e2llm_opt.search.cut_figures import CutFigures
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,9 +83,13 @@ def _stream_s(costs: Costs, candidate: Candidate, slots: int) -> float:
     """Time per output token with *slots* slots, pauses counted, whether they fit or not [s]."""
     cut = candidate.cut
     spilled = costs.spilled(cut, slots)
+    time = float(decode(costs, cut, slots, spilled).tpot_s[-1])
+    if candidate.role is not Role.MIXED:
+        return time
     figures = prefill(costs, cut, costs.prompt_tokens, spilled)
-    stall = CutFigures(costs).pause(figures, candidate.role) / costs.output_tokens
-    return float(decode(costs, cut, slots, spilled).tpot_s[-1]) + slots * stall
+    is_short = costs.problem.runtime.mixed_pause is MixedPause.OCCUPANCY
+    pause = figures.occupancy_s if is_short else figures.latency_s
+    return time + slots * pause / costs.output_tokens
 
 
 def _lacking(costs: Costs, candidate: Candidate, slots: int) -> list[tuple[int, float]]:

@@ -54,10 +54,9 @@ SETTINGS = {
 @pytest.mark.parametrize(
     ("name", "rate"),
     [
-        (name, rate)
+        pytest.param(name, rate, marks=[pytest.mark.slow] if LONG in name else [])
         for name in EXAMPLES
         for rate in (None, 0, 1000)
-        if not (LONG in name and rate is not None)
     ],
 )
 def test_every_warning_names_a_device_a_link_or_a_setting(name: str, rate: float | None) -> None:
