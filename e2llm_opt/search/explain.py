@@ -115,6 +115,8 @@ def _roles(costs: Costs, plan: Plan) -> str:
     if not problem.runtime.has_disaggregation:
         engine = problem.runtime.name
         return f"Roles: all MIXED, because {engine} cannot move a KV cache between replicas."
+    if problem.constraints.replicas == 1:
+        return "Roles: MIXED, because one replica must do both (constraints.replicas: 1)."
     if {replica.role for replica in plan.replicas} == {Role.MIXED}:
         rival = rivals.get(DISAGGREGATED)
         if rival is None:

@@ -106,6 +106,8 @@ def roles_are_true(problem: Problem, found: Plan, line: str) -> None:
         assert problem.constraints.roles in line
     elif "cannot move a KV cache" in line:
         assert not problem.runtime.has_disaggregation
+    elif "one replica must do both" in line:
+        assert (problem.constraints.replicas, roles) == (1, {"MIXED"})
     elif line.startswith("Roles: all MIXED"):
         assert roles == {"MIXED"}
         rival = others.get("best disaggregated")
