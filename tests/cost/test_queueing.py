@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import config
 
 from e2llm_opt.cost import kernel
 from tests.queueing import (
@@ -291,6 +292,7 @@ def test_the_split_between_mixed_and_disaggregated_is_no_worse_than_a_grid(
     assert wait <= best * 1.01 + 1e-3
 
 
+@pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
 @given(prefill_pools, decode_pools, mixed_pools, loads)
 def test_compiled_queueing_does_what_its_source_says(
     first: list[Server], second: list[Server], both: list[Server], load: float
