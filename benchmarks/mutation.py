@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -41,10 +43,11 @@ TARGETS = {
             "tests/partition/paper",
             "tests/partition/test_brute_force.py",
             "tests/partition/test_kernel.py",
-            "tests/partition/test_laws.py",
+            "--deselect=tests/partition/test_brute_force.py::test_unlike_layers_over_unlike_hops_are_cut_exactly",
+            "--deselect=tests/partition/test_brute_force.py::test_the_prefill_bottleneck_is_exact_where_some_devices_have_no_way_to_others",
         ],
     ),
-    "queueing": (["e2llm_opt/cost/kernel.py"], ["tests/cost/test_queueing.py"]),
+    "queueing": (["e2llm_opt/cost/kernel.py"], ["tests/cost/test_queueing.py", "tests/cost/test_pools.py"]),
     "check": (["e2llm_opt/check/*.py"], ["tests/check"]),
 }
 """Globs of the code, and its tests, the quickest to tell first."""
@@ -66,8 +69,9 @@ class Bench:
                 shutil.copy2(ROOT / name, tree / name)
         self.tree, self.tests = tree, tests
 
-    def start(self, mutant: Mutant | None, seconds: float) -> None:
-        self.mutant, self.stop_at = mutant, time.monotonic() + seconds
+    def start(self, mutant: Mutant | None, seconds: int) -> None:
+        """Begin to test a mutant, for at most so many seconds of the processor."""
+        self.mutant, self.seconds = mutant, seconds
         if mutant is not None:
             (self.tree / mutant.path).write_text(mutated(mutant)[1], encoding="utf-8")
         self.run = get_context("fork").Process(target=self._test)
@@ -75,21 +79,21 @@ class Bench:
 
     def outcome(self) -> str:
         """Return how it ended; nothing as long as it runs."""
-        is_late = time.monotonic() > self.stop_at
-        if self.run.is_alive() and not is_late:
+        if self.run.is_alive():
             return ""
-        self.run.kill()
-        self.run.join()
         if self.mutant is not None:
             shutil.copy2(ROOT / self.mutant.path, self.tree / self.mutant.path)
-        return "timed out" if is_late else "killed" if self.run.exitcode else "survived"
+        if self.run.exitcode == -signal.SIGXCPU:
+            return "timed out"
+        return "killed" if self.run.exitcode else "survived"
 
     def _test(self) -> None:
         """Run the tests in this process and leave it with their exit code."""
         import pytest  # noqa: PLC0415 - after numba's switch is set
 
+        resource.setrlimit(resource.RLIMIT_CPU, (self.seconds, self.seconds + 1))
         sys.dont_write_bytecode = self.mutant is not None
-        log = os.open(self.tree / 'tests.log', os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        log = os.open(self.tree / "tests.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (sys.stdout, sys.stderr):
             os.dup2(log, stream.fileno())
         os.chdir(self.tree)
@@ -99,7 +103,7 @@ class Bench:
         os._exit(pytest.main([*options, *self.tests]))
 
 
-def measured(benches: list[Bench], chosen: list[Mutant], seconds: float) -> Iterator[Mutant]:
+def measured(benches: list[Bench], chosen: list[Mutant], seconds: int) -> Iterator[Mutant]:
     """Yield each mutant with its outcome as it ends."""
     waiting, free, busy = list(chosen), list(benches), list[Bench]()
     while waiting or busy:
@@ -116,14 +120,14 @@ def measured(benches: list[Bench], chosen: list[Mutant], seconds: float) -> Iter
 
 
 def plain_seconds(bench: Bench) -> float:
-    """Return how long the tests take where nothing is changed."""
-    began = time.monotonic()
-    bench.start(None, 600.0)
+    """Return how long the tests keep the processor busy where nothing is changed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    bench.start(None, 600)
     bench.run.join()
     if bench.run.exitcode:
         print((bench.tree / "tests.log").read_text(encoding="utf-8"))
         raise click.ClickException(f"{' '.join(bench.tests)} fail without any mutant.")
-    return time.monotonic() - began
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
 
 def drawn(globs: list[str], seed: int, num: int | None) -> tuple[list[Mutant], int]:
@@ -131,7 +135,7 @@ def drawn(globs: list[str], seed: int, num: int | None) -> tuple[list[Mutant], i
     paths = sorted({str(p.relative_to(ROOT)) for glob in globs for p in ROOT.glob(glob)})
     everything = [mutant for path in paths for mutant in mutants(path)]
     total = len(everything)
-    random.Random(seed).shuffle(everything)
+    random.Random(seed).shuffle(everything)  # noqa: S311 - no secret
     if num is not None:  # one a place, or the seven of every operator crowd out the rest
         everything = list({(m.path, m.line, m.column): m for m in everything}.values())
     known = equivalents()
@@ -148,10 +152,10 @@ def run(target: str, seed: int, num: int | None, jobs: int) -> str:
         benches = [Bench(Path(room, str(job)), tests) for job in range(jobs)]
         seconds = [plain_seconds(bench) for bench in benches][-1]
         print(f"{target}: {exist} mutants exist, {len(chosen)} chosen; tests take {seconds:.1f} s")
-        for mutant in measured(benches, chosen, max(20.0, 5.0 * seconds)):
+        for mutant in measured(benches, chosen, 10 + int(3.0 * seconds)):
             found.append(asdict(mutant))
             if mutant.outcome != "killed":
-                print(f"{mutant.path}:{mutant.line} {mutant.function}: {mutant.outcome}")
+                print(f"{len(found)}/{len(chosen)} {mutant.path}:{mutant.line} {mutant.function}: {mutant.outcome}")
                 print(f"- {mutant.old}\n+ {mutant.new}", flush=True)
     build = ROOT / "build"
     build.mkdir(exist_ok=True)
@@ -163,7 +167,9 @@ def run(target: str, seed: int, num: int | None, jobs: int) -> str:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--target", "targets", type=click.Choice([*TARGETS]), multiple=True, default=[*TARGETS])
+@click.option(
+    "--target", "targets", type=click.Choice([*TARGETS]), multiple=True, default=[*TARGETS]
+)
 @click.option("--sample", default=120, help="Mutants a target.")
 @click.option("--all", "is_all", is_flag=True, help="Every mutant: hours.")
 @click.option("--seed", default=0)

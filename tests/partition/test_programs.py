@@ -64,7 +64,12 @@ def regular(rng: Random, *, is_even: bool, is_alike: bool, is_ordered: bool = Fa
 
 
 def inner(
-    rng: Random, times: NDArray[np.float64], top: int, *, is_ordered: bool, has_all_starts: bool = False
+    rng: Random,
+    times: NDArray[np.float64],
+    top: int,
+    *,
+    is_ordered: bool,
+    has_all_starts: bool = False,
 ) -> Inner:
     num = len(times)
     available = np.ones(num, np.int64) if is_ordered else rng.integers(1, 3, num)
@@ -78,6 +83,7 @@ def inner(
         back[:] = rng.choice([0.0, 3.0])
     starts = np.ones(top + 1, np.bool_) if has_all_starts else rng.random(top + 1) < 0.8
     starts[0], starts[top] = True, has_all_starts
+    places = np.flatnonzero(starts)
     return Inner(
         available=available,
         must=rng.integers(0, available + 1) * (rng.random() < 0.3),
@@ -88,8 +94,8 @@ def inner(
         hop=rng.choice([0.0, 1.0, 2.0, 6.0, NEVER], (num, num), p=[0.3, 0.3, 0.2, 0.1, 0.1]),
         back=back,
         starts=starts,
-        after=np.array([next((c for c in range(b, top + 1) if starts[c]), top + 1) for b in range(top + 1)]),
-        before=np.array([max((c for c in range(b) if starts[c]), default=0) for b in range(top + 1)]),
+        after=np.array([min([*places[places >= b], top + 1]) for b in range(top + 1)]),
+        before=np.array([max([0, *places[places < b]]) for b in range(top + 1)]),
         pin=pin,
         is_ordered=is_ordered,
     )
