@@ -17,7 +17,7 @@ from e2llm_opt.check.paths import Ways
 from e2llm_opt.check.pipeline import Pipeline
 from e2llm_opt.check.spill import missing_keys
 from e2llm_opt.check.verdict import Report
-from e2llm_opt.inventory.device import Device, MemoryKind
+from e2llm_opt.inventory.device import Device
 from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.model.model import Model
 from e2llm_opt.problem import Problem, Role
@@ -337,22 +337,18 @@ def one_stage(sizes: list[float], slots: int, **more: Any) -> dict[str, Any]:
     return {"replicas": [replica("MIXED", stage("a", 0, len(sizes), **more), slots=slots)]}
 
 
-@given(SIZES, st.integers(1, 4), st.integers(0, 40), st.sampled_from(MemoryKind), st.booleans())
+@given(SIZES, st.integers(1, 4), st.integers(0, 40), st.booleans())
 def test_no_smaller_set_of_layers_would_do(
-    sizes: list[float],
-    slots: int,
-    tens: int,
-    kind: MemoryKind,
-    hosted: bool,
+    sizes: list[float], slots: int, tens: int, hosted: bool
 ) -> None:
     # In plain numbers: layers, KV cache of 2 B · 32 tokens, engine, head; the embedding.
     all_bytes = 1000 * len(sizes) + slots * 64 * len(sizes) + 100 + 400
-    if not hosted or kind is not MemoryKind.DISCRETE:
+    if not hosted:
         all_bytes += 500
     memory = all_bytes - 100 * tens + 37
     if memory <= 0:
         return
-    one = card(memory=memory, host=1e6, memory_kind=kind)
+    one = card(memory=memory, host=1e6)
     engine = runtime(embedding="host" if hosted else "first")
     report = check(one_stage(sizes, slots), alone(one, model=model_of(sizes), runtime=engine))
     (chosen,) = spilled(report)
