@@ -245,6 +245,22 @@ def test_claims_about_places_are_checked(claim: dict[str, Any], thing: str) -> N
     assert name == "a"
 
 
+def test_a_single_stage_has_no_next_hop() -> None:
+    plan = by_hand(stage("a", 0, 4, next_hop={"device": "a"}))
+    assert single(plan, problem(TWO)) == ("r0: next hop of stage 0", "a", "none", "a")
+
+
+@pytest.mark.parametrize("hops", ["bca", "cab"])
+def test_next_hops_lead_once_around(hops: str) -> None:
+    stages = [
+        stage(name, start, stop, next_hop={"device": hop})
+        for name, start, stop, hop in zip("abc", (0, 2, 3), (2, 3, 4), hops, strict=True)
+    ]
+    found = violations(by_hand(*stages), problem(FOUR))
+    expected = [] if hops == "bca" else [("a", "b", "c"), ("b", "c", "a"), ("c", "a", "b")]
+    assert [tuple(rest) for _, *rest in found] == expected
+
+
 @pytest.mark.parametrize(
     ("listed", "what", "name"),
     [
@@ -386,6 +402,16 @@ def test_a_difference_below_the_tolerance_is_none() -> None:
     assert check(near, problem(TWO)).valid
 
 
+@pytest.mark.parametrize(("more", "is_valid"), [(-2, False), (-1, True), (1, True), (2, False)])
+def test_bytes_may_be_rounded_to_the_next(more: int, is_valid: bool) -> None:
+    plan = json.loads(json.dumps(SPLIT_PLAN))
+    plan["routes"][0]["kv_bytes"] += more
+    assert check(plan, problem(FOUR)).valid is is_valid
+    plan = json.loads(json.dumps(MIXED_PLAN))
+    plan["replicas"][0]["stages"][0]["memory_bytes"]["kv_cache"] += more
+    assert check(plan, problem(TWO)).valid is is_valid
+
+
 def test_zero_in_the_phase_a_replica_takes_no_part_in_is_not_stated() -> None:
     plan = json.loads(json.dumps(SPLIT_PLAN))
     for key in plan["replicas"][0]["decode"].keys() - {"micro_batches"}:
@@ -457,6 +483,24 @@ def test_a_longest_context_that_is_not_the_longest_is_a_violation() -> None:
 def test_a_context_that_fills_memory_to_the_byte_may_be_rounded_down() -> None:
     """925 tokens fill it exactly; another order of the same sum may find them a hair too many."""
     assert check(pair(slots=2, max_context_tokens=924), problem(TWO)).valid
+
+
+@pytest.mark.parametrize(
+    ("stated", "is_valid"),
+    [
+        (36_996, False),
+        (36_997, True),
+        (37_000, True),
+        (37_001, True),
+        (37_002, True),
+        (37_003, False),
+    ],
+)
+def test_half_a_byte_is_no_matter_of_the_longest_context(stated: int, is_valid: bool) -> None:
+    # 0.2 B a token in 7400 B: 37000 tokens, or two more with half a byte too many.
+    light = problem(TWO, model=replace(MODEL, layer_kv_bytes_per_token=(0.05,) * 4))
+    assert check(pair(slots=2), light).replicas[0].max_context_tokens == 37_002
+    assert check(pair(slots=2, max_context_tokens=stated), light).valid is is_valid
 
 
 # ---- plans as objects

@@ -15,7 +15,7 @@ from e2llm_opt.check.check import check
 from e2llm_opt.check.formulas import Seat
 from e2llm_opt.check.paths import Ways
 from e2llm_opt.check.pipeline import Pipeline
-from e2llm_opt.check.spill import missing_keys
+from e2llm_opt.check.spill import missing_keys, spill_as_needed
 from e2llm_opt.check.verdict import Report
 from e2llm_opt.inventory.device import Device
 from e2llm_opt.inventory.inventory import Inventory
@@ -287,6 +287,19 @@ def test_the_largest_go_first_and_of_equal_ones_the_later() -> None:
 def test_nothing_is_spilled_that_fits_to_the_byte() -> None:
     assert spilled(check(whole(), alone(card(memory=5512.0)))) == [()]
     assert spilled(check(whole(), alone(card(memory=4912.0)))) == [(2,)]
+
+
+@pytest.mark.parametrize(("excess", "layers"), [(0.5, ()), (0.75, (2,)), (600.5, (2,))])
+def test_half_a_byte_spills_nothing(excess: float, layers: tuple[int, ...]) -> None:
+    seat = Seat(device=card(), start=0, stop=4, has_embedding=True, has_head=True)
+    assert spill_as_needed(FFN, seat, excess).spilled == layers
+
+
+def test_a_single_byte_can_be_spilled() -> None:
+    tiny = replace(FFN, layer_spillable_bytes=(1.0, 0.0, 0.0, 0.0))
+    assert spilled(check(whole(), alone(card(memory=5511.0), model=tiny))) == [(0,)]
+    report = check(whole(spilled_layers=[0]), alone(card(), model=tiny))
+    assert (report.valid, spilled(report)) == (True, [(0,)])
 
 
 def test_layers_without_ffn_are_not_spilled() -> None:

@@ -25,6 +25,15 @@ def test_layerwise_transfer_hides_behind_the_prefill() -> None:
     assert route.kv_transfer_s == pytest.approx(0.24 + 0.05)
 
 
+def test_the_last_layer_s_cache_is_the_one_that_cannot_hide() -> None:
+    uneven = replace(MODEL, layer_kv_bytes_per_token=(2.0, 2.0, 2.0, 6.0))
+    asked = problem(FOUR, model=uneven, runtime=runtime(layerwise_kv=True))
+    (route,) = check(split(), asked).routes
+    # 32 B of layer 2 and 96 B of layer 3 leave b in 1.28 s; layer 3 is half of all.
+    assert route.kv_bytes == 192
+    assert route.kv_transfer_s == pytest.approx(0.64 + 0.05)
+
+
 def test_layerwise_transfer_shows_what_is_longer_than_the_prefill() -> None:
     big = replace(MODEL, layer_kv_bytes_per_token=(100.0,) * 4)
     roomy = Inventory(
@@ -66,6 +75,33 @@ def test_activations_load_both_links_of_a_hop() -> None:
         ("b", "forward"): pytest.approx(3.2),
         ("a", "backward"): pytest.approx(3.2),
     }
+
+
+@pytest.mark.parametrize(
+    ("role", "forth", "back"), [("PREFILL", 32.0, None), ("DECODE", 16.0, 3.2)]
+)
+def test_a_replica_loads_links_with_its_own_phase(
+    role: str, forth: float, back: float | None
+) -> None:
+    found = loads(pair(role, arrival_rate_per_s=0.1), star("a", "b"))
+    expected = {("a", "forward"): forth, ("b", "backward"): forth}
+    if back is not None:
+        expected |= {("b", "forward"): back, ("a", "backward"): back}
+    assert found == pytest.approx(expected)
+
+
+def test_streams_of_a_micro_batch_choose_the_link_together() -> None:
+    lines = (
+        link("a", "b", 1000.0, latency_s=0.5, interface="wide"),
+        link("a", "b", 50.0, latency_s=0.0, interface="quick"),
+    )
+    both = Inventory(devices=(device("a"), device("b")), links=lines)
+    plan = pair("DECODE", slots=3, arrival_rate_per_s=0.1, decode={"micro_batches": 2})
+    # One stream of 20 B takes 0.4 s on the quick line and 0.52 s on the wide one, two 0.8 and
+    # 0.54 s. Ids come back on the quick one.
+    report = check(plan, problem(both))
+    found = {(one.interface, one.direction): one.load_bytes_per_s for one in report.links}
+    assert found == pytest.approx({("wide", "forward"): 16.0, ("quick", "backward"): 3.2})
 
 
 def test_a_half_duplex_link_carries_both_directions() -> None:
