@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,19 @@ TOKEN_ID_BYTES = 4
 """What returns to the first stage for each stream and step (DESIGN section 5) [bytes]."""
 
 
+class PrefillCurve(NamedTuple):
+    """Prompts of several lengths on every device."""
+
+    times: Floats
+    """Prefix sums of the layers' time, head apart [N, D, L+1] [s]."""
+    penalty: Floats
+    """What a spilled layer takes longer [N, D, L] [s]."""
+    chunks: Floats
+    """Chunks of each prompt [N]."""
+    chunk_bytes: Floats
+    """Activations of one chunk [N] [bytes]."""
+
+
 class Costs:
     """Cost tables of a problem with what follows from them, computed on demand.
 
@@ -70,6 +83,7 @@ class Costs:
         self.shapes: dict[Hashable, Any] = {}
         self._paths: dict[tuple[int, int], tuple[Path, ...]] | None = None
         self._kept: dict[tuple[str, float, int], Floats] = {}
+        self._prefill_curves: dict[tuple[float, ...], PrefillCurve] = {}
         self._curves: tuple[Floats, Floats] | None = None
 
     @cached_property
@@ -108,6 +122,19 @@ class Costs:
             ("head", batch, 0),
             lambda: head_time(self.tables, batch, model.head_bytes, model.head_flops_per_token),
         )
+
+    def prefill_curve(self, lengths: tuple[float, ...]) -> PrefillCurve:
+        """Return what prompts of *lengths* tokens take in each layer."""
+        if lengths not in self._prefill_curves:
+            size = self.problem.runtime.prefill_chunk_tokens
+            chunks = np.array([num_chunks(tokens, size) for tokens in lengths], dtype=np.float64)
+            self._prefill_curves[lengths] = PrefillCurve(
+                times=np.stack([self.prefill_prefix(tokens) for tokens in lengths]),
+                penalty=np.stack([self.prefill_penalty(tokens) for tokens in lengths]),
+                chunks=chunks,
+                chunk_bytes=self.forward_bytes(1) * (np.array(lengths) / chunks),
+            )
+        return self._prefill_curves[lengths]
 
     def prefill_penalty(self, tokens: float) -> Floats:
         """Return what a prompt takes longer in each layer that is spilled [D, L] [s]."""

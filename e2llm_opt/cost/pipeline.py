@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from e2llm_opt.cost.costs import num_chunks
 from e2llm_opt.cost.cut import position_of
 
 if TYPE_CHECKING:
@@ -47,33 +46,55 @@ def prefill(costs: Costs, cut: Cut, tokens: float, spilled: Spilled = ()) -> Pre
     With C chunks and s_j = one chunk on stage j with its hop: overlapping engines have latency
     Σ s_j + (C - 1) max s_j and occupancy C max s_j; others have C Σ s_j for both.
     """
-    runtime = costs.problem.runtime
-    chunks = num_chunks(tokens, runtime.prefill_chunk_tokens)
-    times = costs.prefill_prefix(tokens)
-    extra = costs.head_extra(costs.head(1))
-    hops = costs.hop(costs.forward_bytes(tokens / chunks), costs.anchor(cut[0][0], cut[-1][0]))
-    stage = _stages(cut, times, extra)
+    stage, hop = _prefill_stages(costs, cut, (tokens,), spilled)
+    latency, occupancy = _prefill_times(costs, (tokens,), stage + hop)
+    return Prefill(float(latency[0]), float(occupancy[0]), stage[0], hop[0])
+
+
+def prefill_times(
+    costs: Costs, cut: Cut, lengths: tuple[float, ...], spilled: Spilled = ()
+) -> tuple[Floats, Floats]:
+    """Return latency and occupancy of prompts of several *lengths* [N] [s]; see :func:`prefill`."""
+    stage, hop = _prefill_stages(costs, cut, lengths, spilled)
+    return _prefill_times(costs, lengths, stage + hop)
+
+
+def _prefill_stages(
+    costs: Costs, cut: Cut, lengths: tuple[float, ...], spilled: Spilled
+) -> tuple[Floats, Floats]:
+    """Whole prompts on each stage, and over each outgoing hop [N, S] [s]."""
+    curve = costs.prefill_curve(lengths)
+    stage = _stages(cut, curve.times, costs.head_extra(costs.head(1)))
     if any(spilled):
-        stage += _spilled_time(costs.prefill_penalty(tokens), cut, spilled)
-    hop = np.zeros(len(cut))
+        stage += _spilled_time(curve.penalty, cut, spilled)
+    hop = np.zeros(stage.shape)
+    anchor = costs.anchor(cut[0][0], cut[-1][0])
     for j in range(len(cut) - 1):
-        hop[j] = chunks * hops[cut[j][0], cut[j + 1][0]]
-    chunk_s = (stage + hop) / chunks
-    if runtime.is_pipelined:
-        occupancy = float(chunks * chunk_s.max())
-        latency = float(chunk_s.sum() + ((chunks - 1) * chunk_s.max() if chunks > 1 else 0.0))
-    else:
-        occupancy = latency = float(chunks * chunk_s.sum())
-    return Prefill(latency, occupancy, stage, hop)
+        here, there = cut[j][0], cut[j + 1][0]
+        hop[:, j] = curve.chunks * costs.hop_curve(here, there, curve.chunk_bytes, anchor)
+    return stage, hop
+
+
+def _prefill_times(costs: Costs, lengths: tuple[float, ...], busy: Floats) -> tuple[Floats, Floats]:
+    """Latency and occupancy [N] [s] of prompts that keep each stage *busy* so long [N, S] [s]."""
+    chunks = costs.prefill_curve(lengths).chunks
+    chunk_s = busy / chunks[:, None]
+    if not costs.problem.runtime.is_pipelined:
+        total = chunks * chunk_s.sum(axis=1)
+        return total, total
+    slowest = chunk_s.max(axis=1)
+    further = np.where(chunks > 1, (chunks - 1) * np.where(chunks > 1, slowest, 0.0), 0.0)
+    return chunk_s.sum(axis=1) + further, chunks * slowest
 
 
 def _stages(cut: Cut, times: Floats, extra: Floats) -> Floats:
-    """Time of each stage: its layers, and what its position adds [S] [s]."""
-    return np.array(
+    """Time of each stage [..., S] [s]: its layers, and what its position adds."""
+    return np.stack(
         [
-            times[d, stop] - times[d, start] + extra[d, position_of(cut, j)]
+            times[..., d, stop] - times[..., d, start] + extra[d, position_of(cut, j)]
             for j, (d, start, stop) in enumerate(cut)
-        ]
+        ],
+        axis=-1,
     )
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from e2llm_opt.search.evaluate import Evaluator, Outcome
+    from e2llm_opt.search.ranking import Key
     from e2llm_opt.search.roles import Choice
 
 _NUM_KEPT = {Scope.ANY: 256, Scope.MIXED: 32, Scope.DISAGGREGATED: 32}
@@ -37,6 +38,14 @@ class Archive:
                 for dropped in kept[_NUM_KEPT[scope] :]:
                     known.remove(dropped.sort_key)
                 del kept[_NUM_KEPT[scope] :]
+
+    def worst(self) -> dict[Scope, Key]:
+        """Return the key that a choice must not exceed to be taken in; none where all are."""
+        return {
+            scope: kept[-1].key
+            for scope, kept in self._kept.items()
+            if len(kept) >= _NUM_KEPT[scope]
+        }
 
     def choices(self, scope: Scope) -> tuple[Choice, ...]:
         """Return the choices of *scope*, best first."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from e2llm_opt.cost.pipeline import decode, prefill
+from e2llm_opt.cost.pipeline import decode, prefill, prefill_times
 from e2llm_opt.problem import Role
 from e2llm_opt.runtime import MixedPause
 from e2llm_opt.search.slots import most_slots, spill_steps
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.cost.cut import Cut
-    from e2llm_opt.cost.pipeline import Prefill
     from e2llm_opt.cost.spill import Spilled
 
     Floats = NDArray[np.float64]
@@ -65,6 +64,8 @@ class CutFigures:
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
         self._figures: dict[Cut, list[Figures]] = {}
+        mixed_pause = costs.problem.runtime.mixed_pause
+        self._pauses_for_occupancy = mixed_pause is MixedPause.OCCUPANCY
 
     def rates(self, cut: Cut, role: Role) -> Floats:
         """Return the rate with 1, 2 … slots, 0 where that breaks memory or a limit [N] [1/s]."""
@@ -129,13 +130,11 @@ class CutFigures:
             micro_batches=np.empty(0, np.int64) if rounds is None else rounds.micro_batches,
         )
 
-    def pause(self, figures: Figures | Prefill, role: Role) -> float:
+    def pause(self, figures: Figures, role: Role) -> float:
         """Return how long decode stops for a prompt [s]; 0 where nothing is prefilled."""
         if role is not Role.MIXED:
             return 0.0
-        if self.costs.problem.runtime.mixed_pause is MixedPause.OCCUPANCY:
-            return figures.occupancy_s
-        return figures.latency_s
+        return figures.occupancy_s if self._pauses_for_occupancy else figures.latency_s
 
     def scv(self, cut: Cut, role: Role, spilled: Spilled) -> float:
         """Squared cv of the occupancy (pause) over the prompt lengths, by Gauss-Hermite nodes."""
@@ -143,10 +142,9 @@ class CutFigures:
         if role is Role.DECODE or prompt.cv == 0:
             return 0.0
         nodes, weights = _nodes()
-        times = np.empty(_NUM_NODES)
-        for i, z in enumerate(nodes):
-            tokens = prompt.quantile(float(z))
-            figures = prefill(self.costs, cut, tokens, spilled)
-            times[i] = self.pause(figures, role) or figures.occupancy_s
+        lengths = tuple(prompt.quantile(float(z)) for z in nodes)
+        latency, occupancy = prefill_times(self.costs, cut, lengths, spilled)
+        is_short = role is Role.PREFILL or self._pauses_for_occupancy
+        times = occupancy if is_short else latency
         mean = float(weights @ times)
         return float(weights @ times**2) / mean**2 - 1.0

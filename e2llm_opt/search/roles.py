@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ from e2llm_opt.search.evaluate import ROLE_CODES
 from e2llm_opt.search.ranking import IMPOSSIBLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -91,7 +92,12 @@ class RoleChooser:
         self._known: dict[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], Ints] = {}
         self._options: dict[tuple[Group, Variant], tuple[int, ...]] = {}
 
-    def best(self, groups: Sequence[Group], variant: Variant) -> dict[Scope, list[Choice]]:
+    def best(
+        self,
+        groups: Sequence[Group],
+        variant: Variant,
+        worst: Mapping[Scope, Key] = MappingProxyType({}),
+    ) -> dict[Scope, list[Choice]]:
         """Return the best assignments in which every group has a role, for each scope, best first.
 
         Parameters
@@ -100,13 +106,15 @@ class RoleChooser:
             Disjoint groups.
         variant
             Which cuts.
+        worst
+            Choices of a scope with a greater key are of no use.
         """
         options = [self.options(group, variant) for group in groups]
         if not groups or not all(options):
             return {}
         size = float(np.prod([float(len(option)) for option in options]))
         if len(groups) <= MAX_REPLICAS and size <= self._max_assignments:
-            return self._pick(groups, variant, self._assignments(groups, options))
+            return self._pick(groups, variant, self._assignments(groups, options), worst)
         return self._by_advantage(groups, variant, options)
 
     def options(self, group: Group, variant: Variant) -> tuple[int, ...]:
@@ -144,7 +152,11 @@ class RoleChooser:
         return ()
 
     def _pick(
-        self, groups: Sequence[Group], variant: Variant, rows: Ints
+        self,
+        groups: Sequence[Group],
+        variant: Variant,
+        rows: Ints,
+        worst: Mapping[Scope, Key] = MappingProxyType({}),
     ) -> dict[Scope, list[Choice]]:
         if len(rows) == 0:
             return {}
@@ -161,7 +173,8 @@ class RoleChooser:
             (Scope.MIXED, order[is_mixed]),
             (Scope.DISAGGREGATED, order[is_split]),
         ):
-            if len(chosen):
+            is_useful = scope not in worst or tuple(keys[chosen[:1]].ravel()) <= worst[scope]
+            if len(chosen) and is_useful:
                 found[scope] = [
                     Choice(
                         key=tuple(keys[row].tolist()),

@@ -109,7 +109,7 @@ class Search:
     def best(self, scope: Scope) -> Outcome | None:
         """Return the best outcome of *scope*, polished; for ANY also against the baselines."""
         if self.paper is not None:
-            return self.paper.best() if scope is Scope.ANY else None
+            return next(iter(self.paper.ranked(1)), None) if scope is Scope.ANY else None
         found = self.archive.best(scope, self.evaluator)
         if found is not None:
             found = polish(self.evaluator, found, scope, self.rules)
@@ -123,6 +123,8 @@ class Search:
 
     def ranked(self, num: int) -> list[Outcome]:
         """Return the best outcomes that differ in groups or roles, best first, at most *num*."""
+        if self.paper is not None:
+            return self.paper.ranked(num)
         best = self.best(Scope.ANY)
         if best is None:
             return []
@@ -170,7 +172,8 @@ class Search:
         self.teller.planned = 0
         for number, packing in enumerate(packings(groups, available), start=1):
             if self.rules.allows(packing):
-                self.archive.offer(self._chooser.best(packing, variant))
+                found = self._chooser.best(packing, variant, self.archive.worst())
+                self.archive.offer(found)
             if self._is_worth_counting():
                 self.teller.planned = sum(1 for _ in packings(groups, available))
             self._tell("packing", number, self.archive)

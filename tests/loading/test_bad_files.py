@@ -188,9 +188,15 @@ def test_a_wrong_link_is_one_line(
         ("kv_cache: f61", "kv_cache: unknown KV cache format 'f61'; did you mean f16"),
         ("kv_cache: 16", "kv_cache: must be text, got 16; put it in quotes"),
         ("objective: fast", "objective: must be waiting_time, latency, throughput, max_context"),
-        ("objective: cost", "objective: cost is not supported yet in this version; use"),
-        ("objective: max_context", "objective: max_context is not supported yet in this version"),
-        ("constraints: {pin: {r0: [tower]}}", "constraints.pin: pin is not supported yet"),
+        ("constraints: {pin: {r0: tower}}", "constraints.pin.r0: must be a list, got 'tower'"),
+        ("constraints: {pin: [tower]}", "constraints.pin: must be a mapping of keys to values"),
+        ("constraints: {pin: {r0: [towr]}}", "constraints.pin.r0[0]: no device is called 'towr'"),
+        (
+            "constraints: {layers: {tower: 0}}",
+            "constraints.layers.tower: must be at least 1, got 0",
+        ),
+        ("constraints: {layers: {tower: 99}}", "constraints.layers: tower: must be 1 to"),
+        ("constraints: {layers: {towr: 3}}", "constraints.layers.towr: no device is called 'towr'"),
         ("constraints: {replicas: 0}", "constraints.replicas: must be at least 1, got 0"),
         ("constraints: {roles: both}", "constraints.roles: must be auto, disaggregated or mixed"),
         (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.plan.infeasible import Infeasible, Suggestion
+from e2llm_opt.search.changes import freed
 from e2llm_opt.search.shortage import shortage_of
 from e2llm_opt.search.stop import PAPER
 from e2llm_opt.search.suggest import explain_infeasible
@@ -30,8 +30,7 @@ def explain_no_plan(search: Search, *, seed: int) -> Infeasible:
     problem = search.evaluator.costs.problem
     if not Trials(problem, search.teller, seed).is_feasible(problem):
         return explain_infeasible(search, seed=seed)
-    free = replace(problem, constraints=replace(problem.constraints, use_all_devices=False))
-    shortage = shortage_of(costs_of(free), search.devices)
+    shortage = shortage_of(costs_of(freed(problem)), search.devices)
     return Infeasible(
         reason=_REASON,
         kv_cache_bytes=shortage.kv_cache_bytes,

@@ -104,17 +104,20 @@ class PaperSearch:
 
         evolve(len(self._devices), worth, self._grouping, stop=stop, seed=seed, is_late=is_late)
 
-    def best(self) -> Outcome | None:
-        """Return the outcome of the grouping with the least Eq. 4; None where there is none.
+    def ranked(self, num: int) -> list[Outcome]:
+        """Return the outcomes of the groupings with the least Eq. 4, at most *num*.
 
-        Where a grouping is impossible after all, the next best one counts: the paper takes for
-        granted that a KV cache can move from every device to every other one.
+        Groupings that are impossible after all are left out: the paper takes for granted that a
+        KV cache can move from every device to every other one.
         """
+        found: list[Outcome] = []
         for citizen in self._kept:
+            if len(found) == num:
+                break
             outcome = self._evaluator.outcome(self._placed(citizen))
             if self._evaluator.key(outcome)[0] < IMPOSSIBLE:
-                return outcome
-        return None
+                found.append(outcome)
+        return found
 
     def remarks(self, outcome: Outcome) -> tuple[str, ...]:
         """Return what the reader should know of the difference between the paper and us."""

@@ -372,6 +372,15 @@ def test_excluded_devices_are_not_used() -> None:
     assert {device.device for device in found.unused_devices} >= {"orin", "rtx-5070"}
 
 
+def test_the_next_best_groupings_can_be_had_too() -> None:
+    found = e2llm_opt.plans(Problem.load(TESTBED), top=3, stop=PAPER)
+    assert isinstance(found, tuple)
+    assert len({plan.summary() for plan in found}) == 3
+    first = e2llm_opt.plan(Problem.load(TESTBED), stop=PAPER)
+    assert isinstance(first, Plan)
+    assert found[0].replicas == first.replicas
+
+
 def test_pins_and_fixed_layers_are_obeyed() -> None:
     constraints = Constraints(pin={"home": ("m1-a", "orin")}, layers={"rtx-5070": 9})
     problem = replace(Problem.load(TESTBED), constraints=constraints)
