@@ -144,6 +144,8 @@ def test_memory_is_judged_even_where_layers_are_missing() -> None:
     tight = Inventory(devices=(device("a", memory_bytes=1000.0), device("b")), links=TWO.links)
     found = violations(by_hand(stage("a", 0, 2), stage("b", 3, 4)), problem(tight))
     assert ["left out" in found[0][0], "memory exceeded" in found[1][0]] == [True, True]
+    # 2000 of layers, 500 of the embedding, 100 of the engine, and one slot: 2 · 2 B · 32 tokens.
+    assert found[1][2] == 2728
 
 
 # ---- slots and speed
@@ -186,6 +188,16 @@ def test_a_floor_of_speed_is_judged_with_the_pauses() -> None:
 def test_a_tpot_limit_is_judged_with_the_pauses() -> None:
     limit = problem(TWO, workload=replace(WORKLOAD, slo_tpot_s=16.0))
     assert single(pair(slots=2), limit)[2:] == (16.0, pytest.approx(16.385))
+
+
+@pytest.mark.parametrize(("share", "is_valid"), [(5e-10, True), (2e-9, False)])
+def test_a_limit_is_met_but_for_rounding(share: float, is_valid: bool) -> None:
+    tpot_s = check(pair(slots=2), problem(TWO)).replicas[0].tpot_s
+    assert tpot_s is not None
+    limit = problem(TWO, workload=replace(WORKLOAD, slo_tpot_s=tpot_s * (1 - share)))
+    assert check(pair(slots=2), limit).valid is is_valid
+    floor = problem(TWO, workload=replace(WORKLOAD, min_tokens_per_s=(1 + share) / tpot_s))
+    assert check(pair(slots=2), floor).valid is is_valid
 
 
 def test_a_decode_replica_does_not_pause() -> None:

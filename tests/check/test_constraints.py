@@ -46,9 +46,7 @@ def test_pinned_devices_that_are_together_are_where_they_must_be(pin: Any, plan:
 
 
 def test_a_pinned_device_in_another_replica_than_the_pin_names_is_a_violation() -> None:
-    assert violations(two("x", "y"), Constraints(pin={"y": ["a", "c"]})) == [
-        astray("a", "y", "x")
-    ]
+    assert violations(two("x", "y"), Constraints(pin={"y": ["a", "c"]})) == [astray("a", "y", "x")]
 
 
 def test_in_a_plan_without_names_the_first_pinned_device_says_which_replica_is_meant() -> None:

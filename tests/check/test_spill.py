@@ -428,10 +428,10 @@ def test_an_empty_list_spills_nothing() -> None:
 def test_spilled_layers_lie_in_their_stage() -> None:
     both = Inventory(devices=(card("a"), card("b")), links=(link("a", "b"),))
     plan = pair(slots=2)
-    plan["replicas"][0]["stages"][1]["spilled_layers"] = [2, 1, 4, 0]
+    plan["replicas"][0]["stages"][1]["spilled_layers"] = [2, 1, 4, 0, 7]
     report = check(plan, problem(both, model=FFN))
     assert violations(report) == [
-        ("r0: spilled layers outside the stage", "b", "[2, 4)", "0, 1, 4")
+        ("r0: spilled layers outside the stage", "b", "[2, 4)", "0, 1, 4, 7")
     ]
     assert spilled(report) == [(), (2,)]
 

@@ -7,7 +7,18 @@ import pytest
 
 from e2llm_opt.check.check import check
 from e2llm_opt.inventory.inventory import Inventory
-from tests.check.small import MODEL, device, link, pair, problem, runtime, split, star
+from tests.check.small import (
+    MODEL,
+    device,
+    link,
+    pair,
+    problem,
+    replica,
+    runtime,
+    split,
+    stage,
+    star,
+)
 
 FOUR = star("a", "b", "c", "d")
 
@@ -59,6 +70,87 @@ def test_a_shared_link_carries_all_transfers() -> None:
     )
     (route,) = check(split(), problem(sites)).routes
     assert route.kv_transfer_s == pytest.approx(128 / 50 + 1.05)
+
+
+# ---- network cards
+
+
+def fork() -> Inventory:
+    """Return a host a whose one card has a line to b and a slower one to c, which are joined."""
+    lines = (
+        link("a", "b", 100.0, backward_bytes_per_s=50.0, interface="eth0"),
+        link("c", "a", 30.0, backward_bytes_per_s=80.0, interface="eth0"),
+        link("b", "c", 100.0, interface="eth1"),
+    )
+    return Inventory(devices=tuple(device(name) for name in "abc"), links=lines)
+
+
+def forked(*, is_single_first: bool) -> dict[str, Any]:
+    """Return a plan with one replica on a alone and one on b and c."""
+    alone, both = stage("a", 0, 4), (stage("b", 0, 2), stage("c", 2, 4))
+    first, second = ((alone,), both) if is_single_first else (both, (alone,))
+    return {
+        "replicas": [
+            replica("PREFILL", *first, id="p"),
+            replica("DECODE", *second, id="d", slots=1),
+        ],
+        "routes": [{"prefill": "p", "decode": "d", "rate_per_s": 0.4}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("is_single_first", "seconds", "direction", "speed"),
+    [
+        # 128 B leave the card at the speed of its faster line, 100 B/s; 64 B at 80 B/s are less.
+        (True, 1.28, "out", 100.0),
+        # Into the card at no more than 50 B/s: 2.56 s; 64 B at 30 B/s are less.
+        (False, 2.56, "in", 50.0),
+    ],
+)
+def test_lines_of_one_interface_share_their_card(
+    is_single_first: bool, seconds: float, direction: str, speed: float
+) -> None:
+    report = check(forked(is_single_first=is_single_first), problem(fork()))
+    assert report.valid is (direction == "out")
+    (route,) = report.routes
+    assert route.kv_transfer_s == pytest.approx(seconds + 0.025)
+    cards = [one for one in report.links if one.ends[1] == "network card"]
+    (card,) = cards
+    assert (card.ends[0], card.interface, card.direction) == ("a", "eth0", direction)
+    assert (card.load_bytes_per_s, card.bandwidth_bytes_per_s) == (pytest.approx(51.2), speed)
+
+
+def test_a_saturated_card_is_a_violation() -> None:
+    (found,) = check(forked(is_single_first=False), problem(fork())).violations
+    assert found.what == "link a - network card (eth0) is saturated in at the planned rates"
+    assert (found.need, found.have) == (pytest.approx(51.2), 50)
+
+
+def test_lines_of_different_interfaces_are_cards_of_their_own() -> None:
+    lines = tuple(replace(one, interface=f"eth{i}") for i, one in enumerate(fork().links))
+    apart = Inventory(devices=fork().devices, links=lines)
+    report = check(forked(is_single_first=True), problem(apart))
+    assert report.valid
+    assert report.routes[0].kv_transfer_s == pytest.approx(0.8 + 0.025)
+    assert [one.ends for one in report.links] == [("a", "b"), ("c", "a")]
+
+
+def test_a_card_may_be_what_limits_capacity() -> None:
+    # All 128 B of a request enter a at 50 B/s; the line from c would carry 0.47 requests a second.
+    slow = tuple(
+        replace(
+            one,
+            forward_bytes_per_s=one.forward_bytes_per_s / 100,
+            backward_bytes_per_s=one.backward_bytes_per_s / 100,
+        )
+        for one in fork().links[:2]
+    )
+    thin = Inventory(devices=fork().devices, links=(*slow, fork().links[2]))
+    plan = forked(is_single_first=False)
+    del plan["routes"]
+    for capacity, is_valid in ((0.5 / 128, True), (0.3 / 64, False)):
+        own = {**plan, "predicted": {"capacity_per_s": capacity}}
+        assert check(own, problem(thin)).valid is is_valid
 
 
 def loads(plan: dict[str, Any], inventory: Inventory) -> dict[tuple[str, str], float]:
