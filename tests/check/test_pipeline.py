@@ -158,10 +158,10 @@ def test_one_request_takes_what_its_replica_does_for_it(role: str, expected: flo
 
 def ring(speeds: tuple[float, float, float]) -> Inventory:
     """Return three devices, each with a line of its own to the next one."""
-    ends = ("ab", "bc", "ca")
+    ends = (("a", "b"), ("b", "c"), ("c", "a"))
     return Inventory(
         devices=tuple(device(name) for name in "abc"),
-        links=tuple(link(*pair, speed) for pair, speed in zip(ends, speeds, strict=True)),
+        links=tuple(link(*pair, speed=speed) for pair, speed in zip(ends, speeds, strict=True)),
     )
 
 
