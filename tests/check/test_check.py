@@ -215,9 +215,10 @@ def test_half_a_disaggregated_plan_is_a_violation(role: str) -> None:
 
 def test_an_engine_that_cannot_move_kv_caches_is_mixed() -> None:
     fixed = problem(FOUR, runtime=runtime(has_disaggregation=False))
-    what, _, need, _ = single(split(), fixed)
+    what, _, *amounts = single(split(), fixed)
     assert "cannot move" in what
-    assert need == "MIXED only"
+    assert amounts == ["MIXED only", "2 PREFILL or DECODE"]
+    assert check(pair(), fixed).valid
 
 
 @pytest.mark.parametrize(

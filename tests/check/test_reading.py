@@ -116,6 +116,24 @@ def test_a_whole_number_is_shown_unless_it_is_absurd(number: int) -> None:
     assert faults(pair(slots=number)) == {"replicas[0].slots": f"{shown}a huge number"}
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("x" * 38, f"'{'x' * 38}'"),
+        ("x" * 39, f"'{'x' * 17}...{'x' * 18}'"),
+        ([1, "b", 3], "[1, 'b', 3]"),
+        ((1, "b", 3, 4), "[1, 'b', 3, ...]"),
+        ([[1], {}], "[[...], {}]"),
+        ({"a": 1}, "a mapping"),
+        (2.5, "2.5"),
+    ],
+)
+def test_a_message_shows_a_value_but_not_much_of_it(value: Any, shown: str) -> None:
+    assert faults(pair(slots=value)) == {
+        "replicas[0].slots": f"must be a whole number, zero or more, got {shown}"
+    }
+
+
 def test_a_number_that_python_does_not_print_is_told() -> None:
     assert faults(pair(slots=HUGE**2)) == {
         "replicas[0].slots": "must be a whole number, zero or more, got a huge number"
