@@ -114,6 +114,7 @@ def test_a_stage_starts_only_where_the_model_allows_it() -> None:
     what, name, need, have = single(pair(), problem(TWO, model=picky))
     assert "must not start" in what
     assert (name, need, have) == ("b", "0, 1, 3", 2)
+    assert check(pair(), problem(TWO, model=replace(MODEL, allowed_stage_starts=(2,)))).valid
 
 
 def test_unconnected_neighbours_are_a_violation_each_way() -> None:
