@@ -1,5 +1,6 @@
 """Each rule broken once; a plan that breaks none is valid."""
 
+import itertools
 import json
 from dataclasses import asdict, replace
 from typing import Any
@@ -178,6 +179,12 @@ def test_a_prefill_replica_has_one_slot() -> None:
     assert (need, have) == (1, 2)
 
 
+def test_a_prefill_replica_may_say_that_it_has_no_slot_to_decode_in() -> None:
+    plan = split()
+    plan["replicas"][0]["slots"] = 0
+    assert check(plan, problem(FOUR)).valid
+
+
 def test_a_floor_of_speed_is_judged_with_the_pauses() -> None:
     # 16.385 s a token with pauses, 11.96 without.
     floor = problem(TWO, workload=replace(WORKLOAD, min_tokens_per_s=1 / 16))
@@ -257,6 +264,30 @@ def test_claims_about_places_are_checked(claim: dict[str, Any], thing: str) -> N
     what, name, _, _ = single(plan, problem(TWO))
     assert what == f"r0: {thing} of stage 0"
     assert name == "a"
+
+
+@pytest.mark.parametrize(
+    ("head", "embedding", "at"),
+    [("last", "first", (2, 0)), ("last", "host", (2, 2)), ("first", "first", (0, 0))],
+)
+def test_head_and_embedding_lie_where_the_engine_puts_them(
+    head: Any, embedding: Any, at: tuple[int, int]
+) -> None:
+    engine = problem(FOUR, runtime=runtime(head=head, embedding=embedding))
+    for places in itertools.product(range(3), repeat=2):
+        stages = [
+            stage(name, start, stop, head=index == places[0], embedding=index == places[1])
+            for index, (name, start, stop) in enumerate(
+                zip("abc", (0, 2, 3), (2, 3, 4), strict=True)
+            )
+        ]
+        found = {what for what, *_ in violations(by_hand(*stages), engine)}
+        assert found == {
+            f"r0: {thing} of stage {index}"
+            for thing, right, said in zip(("head", "embedding"), at, places, strict=True)
+            for index in (right, said)
+            if right != said
+        }
 
 
 def test_a_single_stage_has_no_next_hop() -> None:

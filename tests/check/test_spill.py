@@ -15,7 +15,7 @@ from e2llm_opt.check.check import check
 from e2llm_opt.check.formulas import Seat
 from e2llm_opt.check.paths import Ways
 from e2llm_opt.check.pipeline import Pipeline
-from e2llm_opt.check.spill import missing_keys, spill_as_needed
+from e2llm_opt.check.spill import missing_keys, some, spill_as_needed
 from e2llm_opt.check.verdict import Report
 from e2llm_opt.inventory.device import Device
 from e2llm_opt.inventory.inventory import Inventory
@@ -472,6 +472,11 @@ def test_a_layer_without_ffn_cannot_be_spilled() -> None:
         )
     ]
     assert spilled(report) == [(0,)]
+
+
+def test_of_many_layers_the_first_eight_are_told() -> None:
+    assert some(range(8)) == "0, 1, 2, 3, 4, 5, 6, 7"
+    assert some(range(9)) == "0, 1, 2, 3, 4, 5, 6, 7, …"
 
 
 @pytest.mark.parametrize("engine", [runtime(), HOSTED])
