@@ -498,6 +498,11 @@ def test_a_lower_capacity_is_accepted_where_it_fills_a_link() -> None:
     assert check({**twice, "predicted": {"capacity_per_s": limit}}, thin).valid
     lower = single({**twice, "predicted": {"capacity_per_s": 0.9 * limit}}, thin)
     assert "capacity" in lower[0]
+    # Replicas could serve what arrives, links not.
+    rate = (limit + alone) / 2
+    busy = problem(thin.inventory, workload=replace(WORKLOAD, rate_per_s=rate))
+    found = single({**twice, "predicted": {"capacity_per_s": limit, "stable": True}}, busy)
+    assert found[2:] == (rate, limit)
 
 
 def test_kv_transfers_may_be_what_limits_capacity() -> None:
@@ -515,6 +520,15 @@ def test_stable_is_refused_where_more_arrives_than_can_be_served() -> None:
     what, _, need, have = single(plan, busy)
     assert "stable" in what
     assert (need, have) == (1.0, pytest.approx(1 / 65.54))
+
+
+@pytest.mark.parametrize(("share", "is_valid"), [(0.5, True), (1 + 5e-7, True), (1 + 2e-6, False)])
+def test_stable_is_believed_up_to_the_capacity(share: float, is_valid: bool) -> None:
+    capacity = check(pair(slots=2), problem(TWO)).capacity_per_s
+    assert capacity is not None
+    busy = problem(TWO, workload=replace(WORKLOAD, rate_per_s=share * capacity))
+    assert check({**pair(slots=2), "predicted": {"stable": True}}, busy).valid is is_valid
+    assert check({**pair(slots=2), "predicted": {"stable": False}}, busy).valid
 
 
 def test_a_context_longer_than_fits_is_a_violation() -> None:
