@@ -160,7 +160,7 @@ def run(target: str, seed: int, num: int | None, jobs: int) -> str:
         benches = [Bench(Path(room, str(job)), tests) for job in range(jobs)]
         seconds = [plain_seconds(bench) for bench in benches][-1]
         print(f"{target}: {exist} mutants exist, {len(chosen)} chosen; tests take {seconds:.1f} s")
-        for mutant in measured(benches, chosen, 10 + int(3.0 * seconds)):
+        for mutant in measured(benches, chosen, 5 + int(2.0 * seconds)):
             found.append(asdict(mutant))
             if mutant.outcome != "killed":
                 place = f"{mutant.path}:{mutant.line} {mutant.function}"
