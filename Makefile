@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := build/demo
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
-CODE := e2llm_opt tests benchmarks docs
+CODE := e2llm_opt tests benchmarks docs examples
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all lint format bench coverage mutation docs schema clean

@@ -28,7 +28,7 @@ NEVER = math.inf
 
 def wild(rng: Random, *, is_ordered: bool = False) -> Inner:
     """Return classes whose stages cost whole numbers at random, so that many are equal."""
-    num, top = int(rng.integers(1, 4)), int(rng.integers(1, 6))
+    num, top = int(rng.integers(1, 6 if is_ordered else 4)), int(rng.integers(1, 6))
     shape = (num, top + 1, top + 1)
     times = rng.choice([1.0, 2.0, 3.0, 5.0, 8.0, NEVER], shape, p=[0.2, 0.2, 0.2, 0.15, 0.15, 0.1])
     return inner(rng, times, top, is_ordered=is_ordered)
@@ -39,7 +39,7 @@ def regular(rng: Random, *, is_even: bool, is_alike: bool, is_ordered: bool = Fa
 
     *is_even*: every hop takes as long; *is_alike*: so does every layer, and each may be a start.
     """
-    num, top = int(rng.integers(1, 4)), int(rng.integers(1, 7))
+    num, top = int(rng.integers(1, 6 if is_ordered else 4)), int(rng.integers(1, 8))
     layers = np.ones(top) if is_alike else rng.choice([1.0, 2.0, 6.0], top)
     heavy = np.ones(top) if is_alike else rng.choice([1.0, 2.0, 3.0], top)
     speed = rng.choice([1.0, 2.0, 3.0], num)
@@ -86,7 +86,7 @@ def inner(
     places = np.flatnonzero(starts)
     return Inner(
         available=available,
-        must=rng.integers(0, available + 1) * (rng.random() < 0.3),
+        must=rng.integers(0, available + 1) * (rng.random(num) < 0.3),
         times=times,
         prefix=np.zeros((num, top + 1)),
         middle=np.zeros(num),
@@ -109,11 +109,10 @@ def sequences(p: Inner) -> Iterator[Stages]:
     num, top = len(p.available), len(p.starts) - 1
     starts = [b for b in range(1, top) if p.starts[b]]
     for length in range(1, min(len(starts) + 1, int(p.available.sum())) + 1):
-        for who in product(range(num), repeat=length):
+        anyone = product(range(num), repeat=length)
+        for who in combinations(reversed(range(num)), length) if p.is_ordered else anyone:
             used = np.bincount(who, minlength=num)
             if (used > p.available).any() or (used < p.must).any():
-                continue
-            if p.is_ordered and any(g <= f for g, f in pairwise(who)):
                 continue
             if p.pin[0] not in {-1, who[0]} or p.pin[1] not in {-1, who[-1]}:
                 continue
