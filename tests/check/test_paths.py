@@ -84,7 +84,8 @@ def test_a_private_link_is_taken_only_where_it_is_faster() -> None:
 
 def test_a_star_pays_one_leg_to_the_head_and_two_between_workers() -> None:
     ways = Ways(star("a", "b", "c"), runtime(topology="star"))
-    assert hop_s(ways, "ac", 20, head_host="c") == pytest.approx(0.5)
+    for hop, head in (("ac", "c"), ("ca", "c"), ("ac", "a"), ("ca", "a")):
+        assert hop_s(ways, hop, 20, head_host=head) == pytest.approx(0.5)
     assert hop_s(ways, "ab", 20, head_host="c") == pytest.approx(1.0)
 
 

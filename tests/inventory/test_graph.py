@@ -16,7 +16,7 @@ def test_the_graph_has_every_device_host_switch_and_way() -> None:
         ),
     )
     found = graph(inventory)
-    assert dict(found.nodes(data="kind")) == {
+    assert {name: data["kind"] for name, data in found.nodes(data=True)} == {
         "h": "host",
         "a": "device",
         "b": "device",
