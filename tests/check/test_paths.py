@@ -52,6 +52,18 @@ def test_the_number_of_bytes_chooses_the_link() -> None:
     assert (few.name, many.name) == ("quick", "wide")
 
 
+def test_of_equally_quick_ways_the_widest_is_taken() -> None:
+    # 256 B: 0.5 + 0.25 s and 0.25 + 0.5 s, exactly.
+    lines = [
+        link("a", "b", 1024.0, latency_s=0.5, interface="wide"),
+        link("a", "b", 512.0, latency_s=0.25, interface="quick"),
+    ]
+    for links in (lines, lines[::-1]):
+        leg = Ways(Inventory(devices=(A, B), links=tuple(links)), RUNTIME).network("a", "b", 256)
+        assert leg is not None
+        assert leg.name == "wide"
+
+
 def test_hosts_do_not_forward() -> None:
     chain = Inventory(devices=(A, B, C), links=(link("a", "b"), link("b", "c")))
     assert Ways(chain, RUNTIME).network("a", "c", 1) is None
