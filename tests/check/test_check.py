@@ -348,6 +348,12 @@ def test_a_prefill_replica_needs_a_route() -> None:
     ]
 
 
+def test_without_routes_nothing_is_served_together() -> None:
+    plan = {**split(), "routes": [], "predicted": {"capacity_per_s": 1e-3}}
+    found = violations(plan, problem(FOUR))
+    assert ("predicted.capacity_per_s is not as recomputed", None, 0.0, 1e-3) in found
+
+
 @pytest.mark.parametrize("plan", [split(), routed()])
 def test_a_kv_cache_needs_a_way(plan: Any) -> None:
     links = (link("a", "left"), link("b", "left"), link("c", "right"), link("d", "right"))
