@@ -367,6 +367,8 @@ def test_a_link_saturated_at_the_planned_rates_is_a_violation() -> None:
     # 480 B a request out of a: 100 B/s carry 0.2083 a second.
     full = pair(slots=2, arrival_rate_per_s=100 / 480)
     assert check(full, problem(TWO)).valid
+    hair = pair(slots=2, arrival_rate_per_s=(1 + 5e-10) * 100 / 480)
+    assert check(hair, problem(TWO)).valid
     found = violations(pair(slots=2, arrival_rate_per_s=0.25), problem(TWO))
     assert [(need, have) for _, _, need, have in found] == [(pytest.approx(120), 100)] * 2
     assert all("saturated" in what for what, *_ in found)
