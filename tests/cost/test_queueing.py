@@ -244,7 +244,7 @@ def test_screening_is_evaluating_row_by_row() -> None:
     alike = [Server(tpot_s=[0.01, 0.015], pause_s=0.1, latency_s=0.1)] * 3
     pool, _ = pool_of(alike, [], [], 0.5, scv=0.25, transfer=0.01)
     rows = np.array([[P, D, D], [M, M, M], [P, D, M]])
-    screened = kernel.screen(pool, rows)
+    screened = kernel.screen(pool, np.arange(len(pool.occupancy)), rows)
     for row, values in zip(rows, screened, strict=True):
         assert values.tolist() == kernel.evaluate(pool, row)[0].tolist()
 
