@@ -9,7 +9,7 @@ import numpy as np
 from e2llm_opt.problem import Objective, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
@@ -62,7 +62,12 @@ class Ranking:
         classes = costs.classes.class_of
         self.price_of = {classes[d]: float(p or 0.0) for d, p in zip(rows, given, strict=True)}
 
-    def keys(self, values: Floats, groups: Sequence[Group], longest: Floats) -> Floats:
+    def size(self, groups: Iterable[Group]) -> tuple[float, float]:
+        """Return devices and price of *groups* [1, price_unit]."""
+        classes = [k for group in groups for k in group]
+        return float(len(classes)), sum(self.price_of[k] for k in classes)
+
+    def keys(self, values: Floats, fixed: Floats) -> Floats:
         """Return the keys of figures as the queueing kernel gives them [A, 5].
 
         Columns: 0 stable, 1 not, 2 impossible; what the objective minimises; two that decide
@@ -72,14 +77,12 @@ class Ranking:
         ----------
         values
             Figures of each assignment of roles [A, 6].
-        groups
-            The replicas' devices by class.
-        longest
-            Longest request that each assignment holds [A] [tokens].
+        fixed
+            Devices, price, and longest request of each assignment [A, 3] [1, price_unit, tokens].
         """
         capacity, wait, ttft, latency, alone = values[:, [0, 1, 2, 4, 5]].T
         keys = np.zeros((len(values), 5))
-        keys[:, 4] = sum(len(group) for group in groups)
+        keys[:, 4], price, longest = fixed.T
         is_stable = wait < np.inf
         units = np.minimum(np.rint(wait / self.wait_unit_s), _NO_STEADY_STATE)
         latency = np.minimum(_rounded(latency), _NO_STEADY_STATE)
@@ -94,7 +97,7 @@ class Ranking:
             if self._objective is Objective.LATENCY:
                 first = _rounded(alone)
             elif self._objective is Objective.COST:
-                first = _rounded(np.full(len(keys), self.price(groups)))
+                first = _rounded(price)
             keys[:, 1:4] = np.stack([first, units, latency], axis=1)
         if self._objective is not Objective.THROUGHPUT and not is_stable.all():
             late = ~is_stable
@@ -105,10 +108,6 @@ class Ranking:
             is_impossible |= ~(ttft <= self._slo_ttft_s)
         keys[is_impossible, :4] = [IMPOSSIBLE, 0.0, 0.0, 0.0]
         return keys
-
-    def price(self, groups: Iterable[Group]) -> float:
-        """Return the price of all devices of *groups* [price_unit]."""
-        return sum(self.price_of[k] for group in groups for k in group)
 
     def _unstable(self, capacity: Floats, alone: Floats, longest: Floats) -> Floats:
         """Return the first four columns for what arrives faster than it is served."""

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2llm_opt.cost import kernel
+from e2llm_opt.cost.pools import Pool
 from tests.pools import (
     INSTANT,
     TOKENS,
@@ -299,7 +300,7 @@ def test_unused_replicas_change_nothing(
         for name, part in pool._asdict().items()
     ]
     values, rates = kernel.evaluate(pool, np.where(unused, kernel.UNUSED, roles))
-    expected, others = kernel.evaluate(kernel.Pool(*fewer), roles[kept])
+    expected, others = kernel.evaluate(Pool(*fewer), roles[kept])
     assert values == pytest.approx(expected, rel=1e-9)
     assert rates[kept] == pytest.approx(others, rel=1e-9)
     assert not rates[unused].any()
