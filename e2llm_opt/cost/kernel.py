@@ -390,11 +390,25 @@ def _saturated(
 
 
 @njit(cache=True, error_model="numpy")
-def screen(p: Pool, roles: Ints) -> Floats:
-    """Return the figures of :func:`evaluate` for each row of *roles* [A, 6]."""
+def screen(p: Pool, rows: Ints, roles: Ints) -> Floats:
+    """Return the figures of :func:`evaluate` of replicas *rows* in each row of *roles* [A, 6]."""
+    own = Pool(
+        p.occupancy[rows],
+        p.prefill_latency[rows],
+        p.prefill_scv[rows],
+        p.decode_slots[rows],
+        p.decode_tpot[rows],
+        p.mixed_slots[rows],
+        p.mixed_tpot[rows],
+        p.mixed_pause[rows],
+        p.mixed_latency[rows],
+        p.mixed_scv[rows],
+        p.transfer[rows][:, rows],
+        p.load,
+    )
     values = np.empty((len(roles), 6))
     for a in range(len(roles)):
-        found = evaluate(p, roles[a])[0]
+        found = evaluate(own, roles[a])[0]
         for i in range(len(found)):
             values[a, i] = found[i]
     return values

@@ -42,22 +42,28 @@ class Atlas:
         self._variant = variant
         self._row_of: dict[Group, int] = {}
         self._found: list[list[Candidate | None]] = []
+        self._linked: set[tuple[int, int]] = set()
         workload = candidates.costs.problem.workload
         width = candidates.costs.problem.runtime.max_slots
         empty: list[list[Candidate | None]] = [[None, None, None]] * _FIRST_ROWS
         blank = np.full((_FIRST_ROWS, _FIRST_ROWS), np.nan)
         self._all = pool_of(empty, blank, workload, width)
 
+    def rows(self, groups: Sequence[Group]) -> tuple[kernel.Pool, NDArray[np.int64]]:
+        """Return the pool of all groups seen so far, and the rows of *groups* in it."""
+        rows = [self._row(group) for group in groups]
+        for i in rows:
+            for j in rows:
+                if i != j and (i, j) not in self._linked:
+                    self._linked.add((i, j))
+                    self._all.transfer[i, j] = self._exposed(i, j)
+        return self._all, np.array(rows, dtype=np.int64)
+
     def pool(self, groups: Sequence[Group]) -> kernel.Pool:
         """Return the rows of *groups* as a pool of their own."""
-        rows = np.array([self._row(group) for group in groups], dtype=np.int64)
-        grid = np.ix_(rows, rows)
-        missing = np.isnan(self._all.transfer[grid])
-        np.fill_diagonal(missing, val=False)
-        for i, j in zip(*np.nonzero(missing), strict=True):
-            self._all.transfer[rows[i], rows[j]] = self._exposed(int(rows[i]), int(rows[j]))
+        _, rows = self.rows(groups)
         return self._all._replace(
-            transfer=self._all.transfer[grid],
+            transfer=self._all.transfer[np.ix_(rows, rows)],
             **{name: getattr(self._all, name)[rows] for name in _BY_GROUP},
         )
 

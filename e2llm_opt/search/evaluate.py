@@ -130,7 +130,7 @@ class Evaluator:
         Never worse than the truth: a saturated link only takes capacity away.
         """
         self.num_evaluations += len(roles)
-        return kernel.screen(self.pool(groups, variant), roles)
+        return kernel.screen(*self._atlases[variant].rows(groups), roles)
 
     def pool(self, groups: Sequence[Group], variant: Variant) -> kernel.Pool:
         """Return the queueing kernel's view of *groups*, each in every role it can play."""
