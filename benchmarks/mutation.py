@@ -170,6 +170,7 @@ def run(target: str, seed: int, num: int | None, jobs: int) -> str:
         print(f"{target}: {exist} mutants exist, {len(chosen)} chosen; tests take {seconds:.1f} s")
         for mutant in measured(benches, chosen):
             found.append(asdict(mutant))
+            click.echo(f"{len(found)}/{len(chosen)}\r", nl=False, err=True)
             if mutant.outcome != "killed":
                 place = f"{mutant.path}:{mutant.line} {mutant.function}"
                 print(f"{len(found)}/{len(chosen)} {place}: {mutant.outcome}")

@@ -264,6 +264,26 @@ def test_where_pairs_serve_at_once_nobody_waits_for_a_mixed_replica(
     assert values[kernel.WAITING] == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.parametrize("load", [0.3, 0.5, 0.7, 0.9, 0.97])
+@pytest.mark.parametrize("service", [0.2, 1.0, 3.0])
+def test_the_split_is_the_best_one_to_a_hair(service: float, load: float) -> None:
+    """Where waits are convex, marginal waits are equal: found as exactly as it matters."""
+    first, second = Server(tpot_s=[service], scv=0.5), Server(tpot_s=[0.001] * 8)
+    both = Server(tpot_s=[0.01, 0.011, 0.012], pause_s=0.2)
+    pairs, mixed = min(first.full(1.0), second.full(TOKENS)), both.full(TOKENS)
+    arrival = load * (pairs + mixed)
+
+    def wait(x: float) -> float:
+        """Mean wait where the pairs take x and the MIXED replica the rest."""
+        waits = evaluated([first], [second], [], x)[0], evaluated([], [], [both], arrival - x)[0]
+        return float(x * waits[0][kernel.WAITING] + (arrival - x) * waits[1][kernel.WAITING])
+
+    low, high = max(0.0, arrival - mixed), min(arrival, pairs)
+    least = min(wait(low + (high - low) * i / 500) for i in range(1, 500)) / arrival
+    found = evaluated([first], [second], [both], arrival)[0][kernel.WAITING]
+    assert found <= least * 1.0003 + 1e-9
+
+
 @pytest.mark.parametrize(("between", "elsewhere"), [(0.01, 100.0), (100.0, 0.01)])
 def test_only_transfers_from_prefill_to_decode_replicas_keep_requests_away(
     between: float, elsewhere: float

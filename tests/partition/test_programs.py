@@ -209,7 +209,7 @@ def test_whatever_stages_cost_the_slowest_one_is_as_fast_as_can_be(is_ordered: b
 
 @pytest.mark.parametrize("is_ordered", [False, True])
 def test_whatever_stages_cost_the_sum_is_the_least_within_a_limit(is_ordered: bool) -> None:
-    for seed in SEEDS:
+    for seed in range(500 if is_ordered else 150):
         p = wild(np.random.default_rng(seed), is_ordered=is_ordered)
         for limit in (2.0, 4.0, NEVER):
             check_sum(p, limit)
