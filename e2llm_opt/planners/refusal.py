@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from e2llm_opt.cost.costs import costs_of
-from e2llm_opt.cost.pipeline import prefill
+from e2llm_opt.cost.pipeline import decode, decode_stages, prefill
 from e2llm_opt.plan.infeasible import DeviceNeed, Infeasible, Suggestion
 from e2llm_opt.planners import OURS
+from e2llm_opt.runtime import MixedPause
 from e2llm_opt.search.changes import freed
 from e2llm_opt.search.shortage import needs_of, shortage_of
 from e2llm_opt.search.suggest import explain_infeasible
@@ -90,13 +91,27 @@ def fault_of(costs: Costs, cut: Cut) -> str:
             f"{(have + excess[d]) / GIB:.1f} GiB there with the KV cache of {_slots(costs)} "
             f"request{'s' if _slots(costs) > 1 else ''}; usable are {have / GIB:.1f} GiB"
         )
-    hops = prefill(costs, cut, costs.prompt_tokens).hop_s
-    if not np.isfinite(hops).all():
-        j = int(np.flatnonzero(~np.isfinite(hops))[0])
-        return f"its pipeline needs a way from {names[j]} to {names[j + 1]}, and there is none"
+    slots = _slots(costs)
+    _, hops = decode_stages(costs, cut, slots, costs.spilled(cut, slots))
+    for name, following, hop in zip(names, [*names[1:], names[0]], hops, strict=True):
+        if hop == np.inf:
+            return f"its pipeline needs a way from {name} to {following}, and there is none"
+    speed = 1 / _seconds_per_token(costs, cut, slots)
     return (
-        f"its pipeline {', '.join(names)} is too slow for the least speed of a stream, has no way "
-        "back to its first stage, or holds fewer slots than asked for"
+        f"its pipeline {', '.join(names)} gives every stream {speed:.3g} tokens/s with {slots} "
+        f"slot{'s' if slots > 1 else ''} and pauses for prompts, and "
+        f"{1 / costs.problem.workload.slowest_tpot_s:.3g} are asked for"
+    )
+
+
+def _seconds_per_token(costs: Costs, cut: Cut, slots: int) -> float:
+    """Return the time of a token with pauses for prompts counted [s]."""
+    spilled = costs.spilled(cut, slots)
+    figures = prefill(costs, cut, costs.prompt_tokens, spilled)
+    is_short = costs.problem.runtime.mixed_pause is MixedPause.OCCUPANCY
+    pause = figures.occupancy_s if is_short else figures.latency_s
+    return (
+        float(decode(costs, cut, slots, spilled).tpot_s[-1]) + slots * pause / costs.output_tokens
     )
 
 
