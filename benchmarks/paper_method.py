@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks import instances
 from e2llm_opt.cost.costs import costs_of
-from e2llm_opt.planners import OURS, planner_named
+from e2llm_opt.plan.plan import OURS
+from e2llm_opt.planners import planner_named
 from e2llm_opt.search.stop import Stop
 from e2llm_opt.workload.workload import Lengths, Workload
 

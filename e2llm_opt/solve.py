@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from e2llm_opt import __version__
 from e2llm_opt.errors import InputError
-from e2llm_opt.plan.plan import Bound, Plan, RunProvenance
-from e2llm_opt.planners import OURS, planner_named
+from e2llm_opt.plan.plan import OURS, Bound, Plan, RunProvenance
+from e2llm_opt.planners import planner_named
 
 if TYPE_CHECKING:
     from e2llm_opt.plan.infeasible import Infeasible
@@ -101,16 +102,26 @@ def plans(
         return run.explain(seed)
     notes = (_INTERRUPTED,) if interruption.happened else ()
     asked = planner, limits.method, seed
-    return tuple(_document(run, outcome, notes, asked, began) for outcome in chosen)
+    return tuple(
+        _document(run, (rank, outcome), notes, asked, began)
+        for rank, outcome in enumerate(chosen, start=1)
+    )
 
 
 def _document(
-    run: Planner, chosen: Outcome, notes: tuple[str, ...], asked: tuple[str, str, int], began: float
+    run: Planner,
+    ranked: tuple[int, Outcome],
+    notes: tuple[str, ...],
+    asked: tuple[str, str, int],
+    began: float,
 ) -> Plan:
-    from e2llm_opt.search import alternatives, assemble, cautions  # noqa: PLC0415 - as above
+    from e2llm_opt.search import alternatives, assemble  # noqa: PLC0415 - as above
+    from e2llm_opt.search.cautions import cautions  # noqa: PLC0415
+    from e2llm_opt.search.explain import explain  # noqa: PLC0415
 
     costs, search = run.costs, run.search
-    return Plan(
+    rank, chosen = ranked
+    found = Plan(
         problem=assemble.problem_of(costs.problem, *asked),
         replicas=assemble.replicas_of(costs, chosen),
         routes=assemble.routes_of(costs, chosen),
@@ -118,10 +129,15 @@ def _document(
         predicted=assemble.predicted_of(costs, chosen),
         bound=Bound(),
         alternatives=alternatives.alternatives_of(search, chosen),
-        warnings=(*notes, *run.remarks(chosen), *cautions.cautions(costs, chosen)),
+        warnings=(*notes, *run.remarks(chosen)),
         provenance=RunProvenance(
             e2llm_opt=__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             elapsed_s=round(time.monotonic() - began, 3),
         ),
+    )
+    return replace(
+        found,
+        explain=explain(costs, chosen, found, rank),
+        warnings=(*found.warnings, *cautions(costs, chosen, found)),
     )

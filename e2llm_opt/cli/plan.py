@@ -11,7 +11,8 @@ import click
 from e2llm_opt.cli import words
 from e2llm_opt.cli.group import EXIT_NO
 from e2llm_opt.cli.problem import Amount, load_problem, problem_options
-from e2llm_opt.planners import OURS, PLANNERS
+from e2llm_opt.plan.plan import OURS
+from e2llm_opt.planners import PLANNERS
 
 if TYPE_CHECKING:
     from e2llm_opt.plan.infeasible import Infeasible

@@ -6,11 +6,11 @@ import importlib
 from typing import TYPE_CHECKING
 
 from e2llm_opt.catalogue.names import UnknownNameError, nearest_keys
+from e2llm_opt.plan.plan import OURS
 
 if TYPE_CHECKING:
     from e2llm_opt.planners.planner import Planner
 
-OURS = "e2llm-opt"
 PLANNERS = (
     OURS,
     "e2llm-paper",

@@ -10,7 +10,7 @@ import numpy as np
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.cost.pipeline import decode, decode_stages, prefill
 from e2llm_opt.plan.infeasible import DeviceNeed, Infeasible, Suggestion
-from e2llm_opt.planners import OURS
+from e2llm_opt.plan.plan import OURS
 from e2llm_opt.runtime import MixedPause
 from e2llm_opt.search.changes import freed
 from e2llm_opt.search.shortage import needs_of, shortage_of

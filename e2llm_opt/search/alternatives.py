@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ALL_MIXED = "all MIXED"
 DISAGGREGATED = "best disaggregated"
 ADAPTED = "adapted Splitwise"
+BETTER = "better, but not among the plans that this planner looks at"
+"""Of a rival that our own search would have chosen."""
 _NOTHING_S = 1e-6
 """A wait that no faster link is bought for [s]."""
 _EQUAL = 1e-7
@@ -51,7 +53,7 @@ def why_not(search: Search, rival: Outcome, chosen: Outcome) -> str:
     if not search.rules.is_obeyed(rival):
         return "excluded by the constraints"
     if search.evaluator.key(rival) < search.evaluator.key(chosen):
-        return "better, but not among the plans that this planner looks at"
+        return BETTER
     problem = search.evaluator.costs.problem
     if chosen.is_stable and not rival.is_stable:
         capacity = rival.traffic.capacity_per_s
