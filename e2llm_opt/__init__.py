@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from e2llm_opt.plan.plan import Replica as Replica
     from e2llm_opt.plan.plan import Route as Route
     from e2llm_opt.plan.plan import Stage as Stage
+    from e2llm_opt.planners import PLANNERS as PLANNERS
     from e2llm_opt.problem import Objective as Objective
     from e2llm_opt.problem import Problem as Problem
     from e2llm_opt.problem import Role as Role
@@ -68,6 +69,7 @@ _HOME = {
     "Model": "model.model",
     "ModelFacts": "model.facts",
     "Objective": "problem",
+    "PLANNERS": "planners",
     "Partition": "partition.partition",
     "Plan": "plan.plan",
     "Problem": "problem",

@@ -12,6 +12,7 @@ import numpy as np
 
 from e2llm_opt.cost import kernel
 from e2llm_opt.problem import Role
+from e2llm_opt.search.adapted import OwnRates
 from e2llm_opt.search.evaluate import ROLE_CODES
 from e2llm_opt.search.ranking import IMPOSSIBLE
 
@@ -52,6 +53,17 @@ class Scope(StrEnum):
     """All replicas MIXED."""
     DISAGGREGATED = "disaggregated"
     """PREFILL and DECODE only."""
+    ADAPTED = "adapted"
+    """The same, by the rule of the adapted Splitwise: see :mod:`e2llm_opt.search.adapted`."""
+
+
+ROLES_OF = {
+    Scope.ANY: tuple(Role),
+    Scope.MIXED: (Role.MIXED,),
+    Scope.DISAGGREGATED: (Role.PREFILL, Role.DECODE),
+    Scope.ADAPTED: (Role.PREFILL, Role.DECODE),
+}
+"""Roles that the assignments of a scope are made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +104,7 @@ class RoleChooser:
         self._roles = roles
         self._wanted = evaluator.costs.problem.constraints.roles
         self._max_assignments = max_assignments
+        self._own_rates = OwnRates(evaluator.candidates)
         self._known: dict[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], Ints] = {}
         self._options: dict[tuple[Group, Variant], tuple[int, ...]] = {}
 
@@ -182,6 +195,8 @@ class RoleChooser:
         order = np.lexsort(keys.T[::-1])
         order = order[keys[order, 0] < IMPOSSIBLE]
         is_any = {"mixed": is_mixed, "disaggregated": is_split}.get(self._wanted)
+        obeys = self._own_rates.obeys
+        is_adapted = is_split & np.concatenate([obeys(*roled, variant) for roled in sets])
 
         def choices(scope: Scope, chosen: Ints) -> Iterator[Choice]:
             taken = [0] * len(sets)
@@ -201,6 +216,7 @@ class RoleChooser:
                 (Scope.ANY, order if is_any is None else order[is_any[order]]),
                 (Scope.MIXED, order[is_mixed[order]]),
                 (Scope.DISAGGREGATED, order[is_split[order]]),
+                (Scope.ADAPTED, order[is_adapted[order]]),
             )
         }
         return {scope: kept for scope, kept in found.items() if kept}
@@ -216,7 +232,11 @@ class RoleChooser:
         slots = np.maximum(pool.decode_slots, 1)
         full = pool.decode_tpot[np.arange(len(groups)), slots - 1]
         order = np.argsort(-(full / slots) / pool.occupancy, kind="stable")
-        start = np.array(list(_intervals(order, options)), dtype=np.int64)
+        by_prompt = np.argsort(
+            [self._own_rates.occupancy(group) for group in groups], kind="stable"
+        )
+        codes_of = [*_intervals(order, options), *_splits(by_prompt, options)]
+        start = np.array(codes_of, dtype=np.int64)
         found = self._pick([(groups, start.reshape(-1, len(groups)))], variant)
         for _ in range(_MAX_ROUNDS):
             if Scope.ANY not in found:
@@ -262,6 +282,16 @@ def _intervals(order: NDArray[np.int64], options: list[tuple[int, ...]]) -> Iter
             fits = all(code in option for code, option in zip(codes, options, strict=True))
             if fits and _is_paired(codes):
                 yield codes
+
+
+def _splits(order: NDArray[np.int64], options: list[tuple[int, ...]]) -> Iterator[list[int]]:
+    """Yield PREFILL in front and DECODE behind: in the order of prefill rates, the adapted rule."""
+    for front in range(1, len(order)):
+        codes = [kernel.DECODE] * len(order)
+        for i in order[:front]:
+            codes[i] = kernel.PREFILL
+        if all(code in option for code, option in zip(codes, options, strict=True)):
+            yield codes
 
 
 def _neighbours(codes: list[int], options: list[tuple[int, ...]]) -> Iterator[list[int]]:

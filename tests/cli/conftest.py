@@ -64,15 +64,23 @@ class Planner:
 
     answer: Plan | Infeasible | BaseException = field(default_factory=sample_plan)
     problems: list[Problem] = field(default_factory=list)
+    name: str = ""
     seed: int = -1
     stop: Stop | None = None
 
     def __call__(
-        self, problem: Problem, *, top: int, seed: int, stop: Stop | None, progress: Any
+        self,
+        problem: Problem,
+        *,
+        top: int,
+        planner: str,
+        seed: int,
+        stop: Stop | None,
+        progress: Any,
     ) -> tuple[Plan, ...] | Infeasible:
         progress(Progress(evaluations=1, elapsed_s=0.1, best="none yet"))
         self.problems.append(problem)
-        self.seed, self.stop = seed, stop
+        self.name, self.seed, self.stop = planner, seed, stop
         if isinstance(self.answer, BaseException):
             raise self.answer
         return (self.answer,) * top if isinstance(self.answer, Plan) else self.answer
