@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING
 
@@ -55,6 +55,21 @@ class Trace:
         """Mean arrival rate between first and last; 0 where all arrive at once [requests/s]."""
         span_s = float(self.arrival_s[-1] - self.arrival_s[0])
         return (self.num_requests - 1) / span_s if span_s > 0 else 0.0
+
+    def at_rate(self, rate_per_s: float) -> Trace:
+        """Return the same requests with all gaps stretched to a mean *rate_per_s* [1/s].
+
+        Raises
+        ------
+        InputError
+            When the rate is not positive, or all requests come at one moment.
+        """
+        if not (0 < rate_per_s < float("inf") and self.rate_per_s > 0):
+            raise InputError(
+                f"a trace of {self.num_requests} requests cannot come at {rate_per_s:g}/s"
+            )
+        factor = self.rate_per_s / rate_per_s
+        return replace(self, arrival_s=(self.arrival_s - self.arrival_s[0]) * factor)
 
     @property
     def prompt_p95(self) -> float:

@@ -1,0 +1,249 @@
+"""Run a plan on arrivals and say what became of each request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from e2llm_opt.cost.costs import costs_of
+from e2llm_opt.errors import InputError
+from e2llm_opt.problem import Role
+from e2llm_opt.simulate.arrays import Records, Requests, State
+from e2llm_opt.simulate.system import Actor, build_system
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.inventory.network import Resource
+    from e2llm_opt.plan.plan import Plan
+    from e2llm_opt.problem import Problem
+    from e2llm_opt.simulate.arrays import System
+    from e2llm_opt.workload.trace import Trace
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+Routing = Literal["shortest-wait", "jsq", "plan"]
+_ROUTINGS = {"shortest-wait": 0, "jsq": 1, "plan": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Simulation:
+    """What became of each request; rows are requests in the order of arrival [n].
+
+    Parameters
+    ----------
+    arrivals
+        What arrived.
+    entry, decoder
+        Rows of the replicas that prefilled and decoded it; -1: rejected, no slot is long enough.
+    wait_prefill_s, wait_kv_s, wait_decode_s
+        The three parts of the waiting time: before and between prefill stages, for the KV transfer
+        as far as it is not hidden, before a decode slot and the end of a round [s].
+    ttft_s, tpot_s, latency_s
+        Time to first token, time in a decode slot / output tokens, arrival to last token [s].
+    names
+        Replicas.
+    busy
+        Share of the time that each replica worked: slots for those that decode.
+    links
+        Share of the time that KV transfers kept each link, card or bus busy.
+    warmup
+        First requests, left out of all statistics.
+    """
+
+    arrivals: Trace
+    entry: Ints
+    decoder: Ints
+    wait_prefill_s: Floats
+    wait_kv_s: Floats
+    wait_decode_s: Floats
+    ttft_s: Floats
+    tpot_s: Floats
+    latency_s: Floats
+    names: tuple[str, ...]
+    busy: tuple[float, ...]
+    links: Mapping[Resource, float]
+    warmup: int
+
+    @property
+    def waiting_time_s(self) -> Floats:
+        """Time with nothing computed for a request [n] [s]; NaN where it was rejected."""
+        return self.wait_prefill_s + self.wait_kv_s + self.wait_decode_s
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """Requests that count: served, and after the warm-up [n]."""
+        served: NDArray[np.bool_] = self.entry >= 0
+        served[: self.warmup] = False
+        return served
+
+    @property
+    def num_rejected(self) -> int:
+        """Requests that no slot is long enough for."""
+        return int((self.entry < 0).sum())
+
+
+def simulate(
+    plan: Plan,
+    problem: Problem,
+    arrivals: Trace,
+    *,
+    routing: Routing = "shortest-wait",
+    mean_context: bool = False,
+    warmup: int = 0,
+) -> Simulation:
+    """Run *plan* on *arrivals*.
+
+    Parameters
+    ----------
+    plan
+        Made for *problem*.
+    problem
+        Gives the cost model; its arrival rate and length distributions are not used.
+    arrivals
+        Requests.
+    routing
+        ``shortest-wait``; ``jsq``: fewest pending tokens, prefill and decode chosen together at
+        arrival, as Splitwise does; ``plan``: in proportion to the planned rates.
+    mean_context
+        Every round takes as long as at the workload's mean context: faster, and what the
+        analytical formulas assume.
+    warmup
+        First requests that statistics leave out.
+
+    Raises
+    ------
+    InputError
+        When the plan names unknown devices, or the routing is unknown.
+
+    Notes
+    -----
+    docs/simulator.md says what happens when.
+    """
+    rows = {device.name: d for d, device in enumerate(problem.devices)}
+    missing = {s.device for r in plan.replicas for s in r.stages} - rows.keys()
+    if missing:
+        raise InputError(f"the plan uses {', '.join(sorted(missing))}, which the inventory lacks.")
+    actors = [
+        Actor(
+            role=Role(replica.role),
+            cut=tuple((rows[stage.device], *stage.layers) for stage in replica.stages),
+            slots=replica.slots,
+            spilled=tuple(stage.spilled_layers for stage in replica.stages),
+            max_context_tokens=replica.max_context_tokens,
+            rate_per_s=replica.arrival_rate_per_s,
+        )
+        for replica in plan.replicas
+    ]
+    names = tuple(replica.id for replica in plan.replicas)
+    index = {name: r for r, name in enumerate(names)}
+    rates = {(index[r.prefill], index[r.decode]): r.rate_per_s for r in plan.routes}
+    return run_actors(
+        costs_of(problem),
+        actors,
+        arrivals,
+        names=names,
+        route_rates=rates,
+        how=(routing, mean_context, warmup),
+    )
+
+
+def run_actors(
+    costs: Costs,
+    actors: Sequence[Actor],
+    arrivals: Trace,
+    *,
+    names: tuple[str, ...] = (),
+    route_rates: Mapping[tuple[int, int], float] | None = None,
+    how: tuple[Routing, bool, int] = ("shortest-wait", False, 0),
+) -> Simulation:
+    """Run replicas that are no plan yet; *how* is (routing, mean context, warm-up)."""
+    from e2llm_opt.simulate.kernel import run  # noqa: PLC0415 - numba takes long to load
+
+    routing, mean_context, warmup = how
+    if routing not in _ROUTINGS:
+        raise InputError(f"routing must be {', '.join(_ROUTINGS)}, got '{routing}'.")
+    prompts, row = np.unique(arrivals.prompt_tokens, return_inverse=True)
+    system, resources = build_system(costs, actors, prompts, route_rates)
+    requests = Requests(
+        arrival=arrivals.arrival_s,
+        prompt=row.astype(np.int64),
+        prompt_tokens=arrivals.prompt_tokens,
+        output_tokens=arrivals.output_tokens,
+    )
+    state, records = _blank(system, arrivals.num_requests), _records(arrivals.num_requests)
+    run(system, state, requests, records, (_ROUTINGS[routing], mean_context))
+    end = float(np.nanmax(records.finish, initial=arrivals.arrival_s[-1]))
+    span = max(end - float(arrivals.arrival_s[0]), 1e-300)
+    busy = state.busy_s / np.maximum(system.slots, 1) / span
+    links = state.link_busy_s / span
+    return Simulation(
+        arrivals=arrivals,
+        entry=records.entry,
+        decoder=records.decoder,
+        wait_prefill_s=records.wait_prefill,
+        wait_kv_s=records.wait_kv,
+        wait_decode_s=records.wait_decode,
+        ttft_s=records.first_token - arrivals.arrival_s,
+        tpot_s=(records.finish - records.join) / arrivals.output_tokens,
+        latency_s=records.finish - arrivals.arrival_s,
+        names=names or tuple(f"r{r}" for r in range(len(actors))),
+        busy=tuple(busy.tolist()),
+        links=dict(zip(resources, links.tolist(), strict=False)),
+        warmup=warmup,
+    )
+
+
+def _records(num: int) -> Records:
+    nothing = [np.full(num, np.nan) for _ in range(6)]
+    nothing[1][:] = 0.0  # no KV transfer in a MIXED replica
+    return Records(np.full(num, -1), np.full(num, -1), *nothing)
+
+
+def _blank(p: System, num: int) -> State:
+    """Return the state before the first request."""
+    replicas, slots = p.tpot.shape
+    stages, links = len(p.fixed), p.kv_busy.shape[2]
+    heap = num + 2 * replicas + 8
+
+    def whole(*shape: int) -> Ints:
+        return np.zeros(shape, dtype=np.int64)
+
+    return State(
+        member=whole(replicas, slots),
+        last_step=whole(replicas, slots),
+        first_step=whole(replicas, slots),
+        busy=whole(replicas),
+        held=whole(replicas),
+        kv_used=whole(replicas),
+        step=whole(replicas),
+        rounds=whole(replicas),
+        began=np.zeros(replicas),
+        first_s=np.zeros(replicas),
+        slope_s=np.zeros(replicas),
+        at=np.full(replicas, np.inf),
+        paused_until=np.zeros(replicas),
+        head=whole(2 * replicas) - 1,
+        tail=whole(2 * replicas) - 1,
+        length=whole(2 * replicas),
+        behind=whole(num),
+        pending=np.zeros(replicas),
+        stage_free=np.zeros(stages),
+        stage_next=np.zeros(stages),
+        link_free=np.zeros(links),
+        served=np.zeros(replicas),
+        served_routes=np.zeros((replicas, replicas)),
+        heap_at=np.zeros(heap),
+        heap_what=whole(heap, 4),
+        heap_size=whole(2),
+        held_tokens=np.zeros(len(p.window)),
+        growing=np.zeros(len(p.window)),
+        busy_s=np.zeros(replicas),
+        link_busy_s=np.zeros(links),
+    )
