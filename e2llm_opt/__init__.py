@@ -3,7 +3,7 @@
     inventory.yaml ─► Inventory ─┐
     config.json    ─► Model ─────┼─► Problem ─► cost tables ─► partition (kernels) ─┐
     workload       ─► Workload ──┘                   ▲   search (genetic, exact) ◄──┘
-                                                     └── Plan ─► check · report
+                                                     └── Plan ─► check · simulate · report
 
 The public names below are loaded on first use, so that ``import e2llm_opt`` is instant.
 """
@@ -47,8 +47,13 @@ if TYPE_CHECKING:
     from e2llm_opt.runtime import runtime as runtime
     from e2llm_opt.search.progress import Progress as Progress
     from e2llm_opt.search.stop import Stop as Stop
+    from e2llm_opt.simulate.simulate import Simulation as Simulation
+    from e2llm_opt.simulate.simulate import simulate as simulate
     from e2llm_opt.solve import plan as plan
     from e2llm_opt.solve import plans as plans
+    from e2llm_opt.workload.arrivals import draw_arrivals as draw_arrivals
+    from e2llm_opt.workload.trace import Trace as Trace
+    from e2llm_opt.workload.trace import read_trace as read_trace
     from e2llm_opt.workload.workload import Lengths as Lengths
     from e2llm_opt.workload.workload import Workload as Workload
 
@@ -78,18 +83,23 @@ _HOME = {
     "Role": "problem",
     "Route": "plan.plan",
     "Runtime": "runtime",
+    "Simulation": "simulate.simulate",
     "Stage": "plan.plan",
     "Stop": "search.stop",
+    "Trace": "workload.trace",
     "Violation": "check.verdict",
     "Workload": "workload.workload",
     "check": "check.check",
     "device_of_type": "inventory.device",
+    "draw_arrivals": "workload.arrivals",
     "load_plan": "plan.json_file",
     "model_facts": "model.named",
     "partition": "partition.partition",
     "plan": "solve",
     "plans": "solve",
+    "read_trace": "workload.trace",
     "runtime": "runtime",
+    "simulate": "simulate.simulate",
 }
 """Public name: the module below this package that defines it."""
 
@@ -97,7 +107,7 @@ __all__ = ["__version__", *_HOME]
 
 
 class _Package(ModuleType):
-    """Makes ``plan``, ``check``, ``partition`` and ``runtime`` the functions, not the modules.
+    """Makes ``plan``, ``check``, ``simulate`` and others of that kind the functions, not the modules.
 
     Importing a module of the same name would bind it here, and whether ``e2llm_opt.plan`` is a
     function would depend on what was imported before.

@@ -14,6 +14,7 @@ from e2llm_opt.simulate.arrays import Records, Requests, State
 from e2llm_opt.simulate.system import Actor, build_system
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
     from e2llm_opt.simulate.arrays import System
+    from e2llm_opt.simulate.summary import Summary
     from e2llm_opt.workload.trace import Trace
 
     Floats = NDArray[np.float64]
@@ -84,9 +86,44 @@ class Simulation:
         return served
 
     @property
+    def finish_s(self) -> Floats:
+        """Time of the last token [n] [s]; NaN where it was rejected."""
+        return self.arrivals.arrival_s + self.latency_s
+
+    @property
+    def span_s(self) -> float:
+        """From the first arrival to the last token [s]."""
+        arrival_s = self.arrivals.arrival_s
+        end = float(np.nanmax(self.finish_s, initial=arrival_s[-1]))
+        return max(end - float(arrival_s[0]), 1e-300)
+
+    def write_records(self, path: str | os.PathLike[str]) -> None:
+        """Write one row a request to a ``.csv`` or ``.parquet`` file, times in seconds.
+
+        Raises
+        ------
+        InputError
+            When *path* cannot be written, or pyarrow is missing for Parquet.
+        """
+        from e2llm_opt.simulate.records import write_records  # noqa: PLC0415 - it imports this one
+
+        write_records(self, path)
+
+    def summary(self, plan: Plan, problem: Problem) -> Summary:
+        """Return the figures of this run of *plan*, made for *problem*."""
+        from e2llm_opt.simulate.summary import summarise  # noqa: PLC0415 - it imports this module
+
+        return summarise(self, plan, problem)
+
+    @property
     def num_rejected(self) -> int:
         """Requests that no slot is long enough for."""
         return int((self.entry < 0).sum())
+
+
+def default_warmup(num_requests: int) -> int:
+    """Return the warm-up where none is asked for: 5 % of the requests, none below 1000."""
+    return num_requests // 20 if num_requests >= 1000 else 0  # noqa: PLR2004
 
 
 def simulate(
@@ -120,27 +157,17 @@ def simulate(
     Raises
     ------
     InputError
-        When the plan names unknown devices, or the routing is unknown.
+        When the plan names unknown devices, the routing is unknown, or the warm-up leaves nothing.
 
     Notes
     -----
     docs/simulator.md says what happens when.
     """
-    rows = {device.name: d for d, device in enumerate(problem.devices)}
-    missing = {s.device for r in plan.replicas for s in r.stages} - rows.keys()
-    if missing:
-        raise InputError(f"the plan uses {', '.join(sorted(missing))}, which the inventory lacks.")
-    actors = [
-        Actor(
-            role=Role(replica.role),
-            cut=tuple((rows[stage.device], *stage.layers) for stage in replica.stages),
-            slots=replica.slots,
-            spilled=tuple(stage.spilled_layers for stage in replica.stages),
-            max_context_tokens=replica.max_context_tokens,
-            rate_per_s=replica.arrival_rate_per_s,
+    actors = actors_of(plan, problem)
+    if not 0 <= warmup < arrivals.num_requests:
+        raise InputError(
+            f"the warm-up must leave some of {arrivals.num_requests} requests, got {warmup}."
         )
-        for replica in plan.replicas
-    ]
     names = tuple(replica.id for replica in plan.replicas)
     index = {name: r for r, name in enumerate(names)}
     rates = {(index[r.prefill], index[r.decode]): r.rate_per_s for r in plan.routes}
@@ -152,6 +179,31 @@ def simulate(
         route_rates=rates,
         how=(routing, mean_context, warmup),
     )
+
+
+def actors_of(plan: Plan, problem: Problem) -> list[Actor]:
+    """Return the replicas of *plan* as they run.
+
+    Raises
+    ------
+    InputError
+        When the plan names unknown devices.
+    """
+    rows = {device.name: d for d, device in enumerate(problem.devices)}
+    missing = {s.device for r in plan.replicas for s in r.stages} - rows.keys()
+    if missing:
+        raise InputError(f"the plan uses {', '.join(sorted(missing))}, which the inventory lacks.")
+    return [
+        Actor(
+            role=Role(replica.role),
+            cut=tuple((rows[stage.device], *stage.layers) for stage in replica.stages),
+            slots=replica.slots,
+            spilled=tuple(stage.spilled_layers for stage in replica.stages),
+            max_context_tokens=replica.max_context_tokens,
+            rate_per_s=replica.arrival_rate_per_s,
+        )
+        for replica in plan.replicas
+    ]
 
 
 def run_actors(
