@@ -3,7 +3,8 @@
     inventory.yaml ─► Inventory ─┐
     config.json    ─► Model ─────┼─► Problem ─► cost tables ─► partition (kernels) ─┐
     workload       ─► Workload ──┘                   ▲   search (genetic, exact) ◄──┘
-                                                     └── Plan ─► check · simulate · report
+                                                     └── Plan ─► check · report
+                                                              └─► simulate · compare
 
 The public names below are loaded on first use, so that ``import e2llm_opt`` is instant.
 """

@@ -13,6 +13,7 @@ from e2llm_opt.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from e2llm_opt.workload.arrivals import Pattern
     from e2llm_opt.workload.trace import Trace
     from e2llm_opt.workload.workload import Workload
 
@@ -90,7 +91,9 @@ def read_arrivals(options: Mapping[str, Any]) -> Trace | None:
         return None
     for name, option in (("rate", "--rate"), ("pattern", "--arrivals")):
         if options[name] is not None:
-            raise click.UsageError(f"{option} is for requests that are drawn; with --trace use --scale.")
+            raise click.UsageError(
+                f"{option} is for requests that are drawn; with --trace use --scale."
+            )
     trace = read_trace(options["trace"], most=options["requests"])
     return trace if options["scale"] is None else trace.at_rate(options["scale"])
 
@@ -106,9 +109,11 @@ def draw(workload: Workload, options: Mapping[str, Any]) -> Trace:
     from e2llm_opt.workload.arrivals import draw_arrivals
 
     if workload.rate_per_s <= 0:
-        raise InputError("there is no arrival rate: give --rate, or workload.rate_per_s in the file.")
+        raise InputError(
+            "there is no arrival rate: give --rate, or workload.rate_per_s in the file."
+        )
     num = DEFAULT_REQUESTS if options["requests"] is None else options["requests"]
-    pattern = options["pattern"] or "poisson"
+    pattern: Pattern = options["pattern"] or "poisson"
     return draw_arrivals(workload, num, pattern=pattern, seed=options["seed"])
 
 

@@ -36,9 +36,7 @@ def refuse_plot_file(path: str | os.PathLike[str]) -> None:
     """
     name = os.fspath(path)
     if PurePath(name).suffix.lower() not in _FORMATS:
-        raise InputError(
-            [Fault(file=name, wrong="no format for a plot", right="use .svg or .png")]
-        )
+        raise InputError([Fault(file=name, wrong="no format for a plot", right="use .svg or .png")])
     try:
         import matplotlib.figure  # noqa: F401, PLC0415 - optional, and slow to import
     except ImportError:
@@ -67,7 +65,9 @@ def plot_waits(simulation: Simulation, path: str | os.PathLike[str]) -> None:
     if 0 < simulation.warmup < len(simulation.entry):
         end = float(simulation.arrivals.arrival_s[simulation.warmup])
         axes.axvspan(0, end, color="0.9")
-        axes.annotate("warm-up", (0, 1), (4, -12), xycoords="axes fraction", textcoords="offset points")
+        axes.annotate(
+            "warm-up", (0, 1), (4, -12), xycoords="axes fraction", textcoords="offset points"
+        )
     axes.set_xlabel("time of arrival [s]")
     axes.set_ylabel("waiting time [s]")
     axes.set_ylim(bottom=0)

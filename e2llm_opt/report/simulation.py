@@ -107,7 +107,7 @@ def _replicas(summary: Summary) -> Table:
     )
     for replica in summary.replicas:
         name = Text(f"{replica.id} {replica.role}", style=_ROLE_STYLES.get(replica.role, ""))
-        own = [name, str(replica.requests), number(replica.mean_queue), _busy(replica.utilisation)]
+        own: list[Text | str] = [name, str(replica.requests), number(replica.mean_queue), _busy(replica.utilisation)]
         for device in summary.devices:
             if device.replica == replica.id:
                 answer.add_row(*own, device.device, _busy(device.utilisation))
@@ -115,7 +115,7 @@ def _replicas(summary: Summary) -> Table:
     return answer
 
 
-def _links(summary: Summary) -> RenderableType:
+def _links(summary: Summary) -> Table:
     answer = table("link", "direction", "busy", "waiting", right=(2, 3))
     for link in summary.links[:_LISTED_LINKS]:
         kind = "" if link.kind == "link" else f"{link.kind} "

@@ -80,17 +80,17 @@ def _pyarrow(name: str) -> Any:  # noqa: ANN401 - a module that may be missing
 def _blocks(simulation: Simulation) -> Iterator[dict[str, list[Any]]]:
     """Yield the columns of some rows each, as Python values; None where there is no value."""
     arrivals = simulation.arrivals
-    names = np.array([*simulation.names, None], dtype=object)  # -1 is the last
+    names = (*simulation.names, None)  # -1 is the last
     counted = simulation.counted
     for start in range(0, arrivals.num_requests, _BLOCK):
         rows = slice(start, start + _BLOCK)
         served = simulation.entry[rows] >= 0
-        block = {
+        block: dict[str, list[Any]] = {
             "arrival_s": arrivals.arrival_s[rows].tolist(),
             "prompt_tokens": arrivals.prompt_tokens[rows].tolist(),
             "output_tokens": arrivals.output_tokens[rows].tolist(),
-            "prefill": names[simulation.entry[rows]].tolist(),
-            "decode": names[simulation.decoder[rows]].tolist(),
+            "prefill": [names[r] for r in simulation.entry[rows].tolist()],
+            "decode": [names[r] for r in simulation.decoder[rows].tolist()],
             "counted": counted[rows].tolist(),
         }
         for name in COLUMNS[len(block) :]:

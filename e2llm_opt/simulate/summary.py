@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from e2llm_opt.simulate.statistics import Attainment, Spread, Throughput, Trend
     from e2llm_opt.simulate.usage import DeviceUse, LinkUse, ReplicaUse
 
+TIMES: Final = (
+    *("waiting_time_s", "wait_prefill_s", "wait_kv_s", "wait_decode_s"),
+    *("ttft_s", "tpot_s", "latency_s"),
+)
+"""Times of a request, by their names in the answer."""
 SIMULATION_SCHEMA: Final = "e2llm-opt/simulation/v1"
 
 
@@ -66,6 +71,12 @@ class Summary:
         return asdict(self)
 
 
+def spreads_of(simulation: Simulation) -> dict[str, Spread]:
+    """Return the spread of each time over the requests that count, by its name in the answer."""
+    counted = simulation.counted
+    return {name: statistics.spread(getattr(simulation, name)[counted]) for name in TIMES}
+
+
 def summarise(simulation: Simulation, plan: Plan, problem: Problem) -> Summary:
     """Return the figures of *simulation*, a run of *plan*, made for *problem*.
 
@@ -74,13 +85,7 @@ def summarise(simulation: Simulation, plan: Plan, problem: Problem) -> Summary:
     """
     counted, arrivals = simulation.counted, simulation.arrivals
     served = simulation.entry >= 0
-    spreads = {
-        name: statistics.spread(getattr(simulation, name)[counted])
-        for name in (
-            *("waiting_time_s", "wait_prefill_s", "wait_kv_s", "wait_decode_s"),
-            *("ttft_s", "tpot_s", "latency_s"),
-        )
-    }
+    spreads = spreads_of(simulation)
     usage = usage_of(costs_of(problem), actors_of(plan, problem), simulation)
     return Summary(
         requests=Counts(
@@ -95,7 +100,13 @@ def summarise(simulation: Simulation, plan: Plan, problem: Problem) -> Summary:
             prompt_tokens=float(arrivals.prompt_tokens.mean()),
             output_tokens=float(arrivals.output_tokens.mean()),
         ),
-        **spreads,
+        waiting_time_s=spreads["waiting_time_s"],
+        wait_prefill_s=spreads["wait_prefill_s"],
+        wait_kv_s=spreads["wait_kv_s"],
+        wait_decode_s=spreads["wait_decode_s"],
+        ttft_s=spreads["ttft_s"],
+        tpot_s=spreads["tpot_s"],
+        latency_s=spreads["latency_s"],
         slo=statistics.attainment(
             simulation.ttft_s[counted], simulation.tpot_s[counted], problem.workload
         ),

@@ -119,7 +119,7 @@ def usage_of(costs: Costs, actors: Sequence[Actor], simulation: Simulation) -> U
 
 
 def _own(simulation: Simulation, r: int) -> NDArray[np.bool_]:
-    """Requests that replica *r* did something for [n]."""
+    """Return the requests that replica *r* did something for [n]."""
     own: NDArray[np.bool_] = (simulation.entry == r) | (simulation.decoder == r)
     return own
 
