@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING
 
 from benchmarks import instances
 from e2llm_opt.cost.costs import costs_of
-from e2llm_opt.search.roles import Scope
-from e2llm_opt.search.search import Search
+from e2llm_opt.plan.plan import OURS
+from e2llm_opt.planners import planner_named
 from e2llm_opt.search.stop import Stop
 from e2llm_opt.workload.workload import Lengths, Workload
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     from e2llm_opt.problem import Problem
 
-METHODS: tuple[Literal["auto", "e2llm-paper"], ...] = ("auto", "e2llm-paper")
+PAPER = "e2llm-paper"
 SHARES = (0.6, 0.9)
 """Arrival rates, as shares of the capacity that the paper's method reaches."""
 
@@ -29,7 +27,7 @@ class Run:
 
     workload: str
     rate_per_s: float
-    method: str
+    planner: str
     capacity_per_s: float
     waiting_s: float
     latency_s: float
@@ -48,24 +46,22 @@ def problems() -> dict[str, Problem]:
     return {"extended": problem, "custom extended": replace(problem, workload=custom)}
 
 
-def search(
-    problem: Problem, name: str, rate_per_s: float, method: Literal["auto", "e2llm-paper"]
-) -> Run:
+def search(problem: Problem, name: str, rate_per_s: float, planner: str) -> Run:
     """Search once; nothing is remembered but the cost tables."""
     problem = replace(problem, workload=replace(problem.workload, rate_per_s=rate_per_s))
     costs = costs_of(problem)
     began = time.perf_counter()
-    run = Search(costs)
-    run.run(Stop(method=method), 0)
-    best = run.best(Scope.ANY)
+    run = planner_named(planner)(costs)
+    run.run(Stop(), 0)
+    best = next(iter(run.ranked(1)), None)
     elapsed = time.perf_counter() - began
     if best is None:
-        raise SystemExit(f"{name}: {method} finds no plan")
+        raise SystemExit(f"{name}: {planner} finds no plan")
     roles = sorted(str(replica.role) for replica in best.replicas)
     return Run(
         workload=name,
         rate_per_s=rate_per_s,
-        method=method,
+        planner=planner,
         capacity_per_s=best.traffic.capacity_per_s,
         waiting_s=best.waiting_time_s,
         latency_s=best.latency_s,
@@ -75,25 +71,25 @@ def search(
 
 
 def measured() -> list[Run]:
-    """Return both methods at both loads of both workloads; the first run only compiles."""
+    """Return both planners at both loads of both workloads; the first run only compiles."""
     found = []
     for name, problem in problems().items():
-        capacity = search(problem, name, 1e3, "e2llm-paper").capacity_per_s
-        search(problem, name, 1e3, "auto")
+        capacity = search(problem, name, 1e3, PAPER).capacity_per_s
+        search(problem, name, 1e3, OURS)
         for share in SHARES:
-            found += [search(problem, name, share * capacity, method) for method in METHODS]
+            found += [search(problem, name, share * capacity, who) for who in (OURS, PAPER)]
     return found
 
 
 def table(runs: list[Run]) -> str:
     """Return the runs as a Markdown table."""
-    names = ("workload", "arrivals [1/s]", "method", "capacity [1/s]", "wait [s]", "latency [s]")
+    names = ("workload", "arrivals [1/s]", "planner", "capacity [1/s]", "wait [s]", "latency [s]")
     lines = [
         f"| {' | '.join(names)} | roles | time [s] |",
         "|---|---:|---|---:|---:|---:|---|---:|",
     ]
     lines += [
-        f"| {run.workload} | {run.rate_per_s:.3f} | {run.method} | {run.capacity_per_s:.3f} "
+        f"| {run.workload} | {run.rate_per_s:.3f} | {run.planner} | {run.capacity_per_s:.3f} "
         f"| {run.waiting_s:.3g} | {run.latency_s:.4g} | {run.roles} | {run.elapsed_s:.2f} |"
         for run in runs
     ]

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 from e2llm_opt import __version__
 from e2llm_opt.errors import InputError
-from e2llm_opt.plan.plan import Bound, Plan, RunProvenance
+from e2llm_opt.plan.plan import OURS, Bound, Plan, RunProvenance
+from e2llm_opt.planners import planner_named
 
 if TYPE_CHECKING:
     from e2llm_opt.plan.infeasible import Infeasible
+    from e2llm_opt.planners.planner import Planner
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.evaluate import Outcome
     from e2llm_opt.search.progress import ProgressCallback
-    from e2llm_opt.search.search import Search
     from e2llm_opt.search.stop import Stop
 
 _INTERRUPTED = "the search was interrupted: this is the best plan found until then"
@@ -25,6 +26,7 @@ _INTERRUPTED = "the search was interrupted: this is the best plan found until th
 def plan(
     problem: Problem,
     *,
+    planner: str = OURS,
     seed: int = 0,
     stop: Stop | None = None,
     progress: ProgressCallback | None = None,
@@ -35,6 +37,9 @@ def plan(
     ----------
     problem
         What to serve on what.
+    planner
+        Who plans: ``e2llm-opt``, or one of the others of :data:`e2llm_opt.planners.PLANNERS`, for
+        comparison. Every plan is judged by the same formulas.
     seed
         Of the genetic algorithm. The same problem, seed and evaluation budget give the same plan.
     stop
@@ -51,11 +56,13 @@ def plan(
 
     Raises
     ------
+    InputError
+        When there is no such planner.
     KeyboardInterrupt
         When interrupted before any plan was found. Afterwards the best plan is returned, with a
         warning; and while changes are tried that may make a plan possible, those known to help.
     """
-    answer = plans(problem, top=1, seed=seed, stop=stop, progress=progress)
+    answer = plans(problem, top=1, planner=planner, seed=seed, stop=stop, progress=progress)
     return answer[0] if isinstance(answer, tuple) else answer
 
 
@@ -63,6 +70,7 @@ def plans(
     problem: Problem,
     *,
     top: int,
+    planner: str = OURS,
     seed: int = 0,
     stop: Stop | None = None,
     progress: ProgressCallback | None = None,
@@ -74,58 +82,54 @@ def plans(
     Raises
     ------
     InputError
-        When *top* is not positive.
+        When *top* is not positive, or there is no such planner.
     """
     from e2llm_opt.cost.costs import costs_of  # noqa: PLC0415 - numpy and numba come with it
-    from e2llm_opt.search.paper.refusal import explain_no_plan  # noqa: PLC0415
     from e2llm_opt.search.progress import Interruption  # noqa: PLC0415
-    from e2llm_opt.search.search import Search  # noqa: PLC0415
     from e2llm_opt.search.stop import Stop  # noqa: PLC0415
-    from e2llm_opt.search.suggest import explain_infeasible  # noqa: PLC0415
 
     if top < 1:
         raise InputError(f"top must be at least 1, got {top}.")
     began = time.monotonic()
     limits = stop or Stop()
-    search = Search(costs_of(problem), progress)
+    run = planner_named(planner)(costs_of(problem), progress)
     with Interruption() as interruption:
-        search.run(limits, seed)
-    chosen = search.ranked(top)
+        run.run(limits, seed)
+    chosen = run.ranked(top)
     if not chosen:
         if interruption.happened:
             raise KeyboardInterrupt
-        explain = explain_infeasible if search.paper is None else explain_no_plan
-        return explain(search, seed=seed)
+        return run.explain(seed)
     notes = (_INTERRUPTED,) if interruption.happened else ()
-    run = seed, limits.method, began
+    asked = planner, limits.method, seed
     return tuple(
-        _document(search, (rank, outcome), notes, run)
+        _document(run, (rank, outcome), notes, asked, began)
         for rank, outcome in enumerate(chosen, start=1)
     )
 
 
 def _document(
-    search: Search,
+    run: Planner,
     ranked: tuple[int, Outcome],
     notes: tuple[str, ...],
-    run: tuple[int, str, float],
+    asked: tuple[str, str, int],
+    began: float,
 ) -> Plan:
     from e2llm_opt.search import alternatives, assemble  # noqa: PLC0415 - as above
     from e2llm_opt.search.cautions import cautions  # noqa: PLC0415
     from e2llm_opt.search.explain import explain  # noqa: PLC0415
 
-    costs = search.evaluator.costs
+    costs, search = run.costs, run.search
     rank, chosen = ranked
-    seed, method, began = run
     found = Plan(
-        problem=assemble.problem_of(costs.problem, seed, method),
+        problem=assemble.problem_of(costs.problem, *asked),
         replicas=assemble.replicas_of(costs, chosen),
         routes=assemble.routes_of(costs, chosen),
-        unused_devices=alternatives.unused_devices(search, chosen),
+        unused_devices=alternatives.unused_devices(search, chosen, run.idle_reason),
         predicted=assemble.predicted_of(costs, chosen),
         bound=Bound(),
         alternatives=alternatives.alternatives_of(search, chosen),
-        warnings=(*notes, *search.remarks(chosen)),
+        warnings=(*notes, *run.remarks(chosen)),
         provenance=RunProvenance(
             e2llm_opt=__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -25,15 +25,23 @@ def cuts(costs: Costs, devices: Sequence[int]) -> Iterator[Cut]:
     if len(devices) > num_layers:
         return
     memory = costs.tables.usable[list(devices)]
-    counts = shares(memory.tolist(), num_layers)
-    stops = np.cumsum(counts)
-    allowed = costs.problem.model.allowed_stage_starts
-    if allowed is not None and not set(stops[:-1].tolist()) <= set(allowed):
-        return
-    yield tuple(
-        (d, int(stop - count), int(stop))
-        for d, count, stop in zip(devices, counts, stops, strict=True)
+    cut = cut_by_counts(devices, shares(memory.tolist(), num_layers))
+    if has_legal_starts(costs, cut):
+        yield cut
+
+
+def cut_by_counts(devices: Sequence[int], counts: Sequence[int]) -> Cut:
+    """Return the cut in which each of *devices* (rows) holds so many layers, in this order."""
+    stops = np.cumsum(counts).tolist()
+    return tuple(
+        (d, stop - count, stop) for d, count, stop in zip(devices, counts, stops, strict=True)
     )
+
+
+def has_legal_starts(costs: Costs, cut: Cut) -> bool:
+    """Whether every stage of *cut* starts where the model allows it."""
+    allowed = costs.problem.model.allowed_stage_starts
+    return allowed is None or {start for _, start, _ in cut[1:]} <= set(allowed)
 
 
 def shares(memory: Sequence[float], num_layers: int) -> list[int]:

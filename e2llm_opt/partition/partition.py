@@ -14,7 +14,7 @@ from e2llm_opt.partition.collapse import MAX_STATES, WayBack, inner_problem, sha
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -217,7 +217,7 @@ def best_cut(
         inner, keeps = inner_problem(costs, shape, demand)
         value, stages = _solve(inner, criterion, limit, keeps=keeps)
         if value < np.inf and (best is None or value < best[0]):
-            best = value, _expand(shape, stages)
+            best = value, expand(shape, stages.tolist())
             if criterion == "any":
                 break
     return None if best is None else best[1]
@@ -236,10 +236,10 @@ def _solve(
     return kernel.least_bottleneck(inner, keeps, 0.0)
 
 
-def _expand(shape: Shape, stages: NDArray[np.int64]) -> Cut:
-    """Classes back to devices, the first of each class first."""
+def expand(shape: Shape, stages: Iterable[tuple[int, int, int]]) -> Cut:
+    """Return the stages (class, start, stop) on devices, the first of each class first."""
     waiting = [list(rows) for rows in shape.rows]
-    return tuple((waiting[k].pop(0), start, stop) for k, start, stop in stages.tolist())
+    return tuple((waiting[k].pop(0), start, stop) for k, start, stop in stages)
 
 
 def _figures(

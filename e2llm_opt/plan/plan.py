@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 PLAN_SCHEMA: Final = "e2llm-opt/plan/v1"
+OURS: Final = "e2llm-opt"
+"""The planner of this package; what made a plan stands in its options."""
 
 
 class Proof(StrEnum):

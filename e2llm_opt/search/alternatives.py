@@ -10,7 +10,6 @@ from e2llm_opt.baselines import memory_proportional, single_device
 from e2llm_opt.plan.plan import Alternative, UnusedDevice
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.roles import Scope
-from e2llm_opt.search.stop import PAPER
 from e2llm_opt.units import MBIT_PER_S
 
 if TYPE_CHECKING:
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
 
 ALL_MIXED = "all MIXED"
 DISAGGREGATED = "best disaggregated"
+ADAPTED = "adapted Splitwise"
+BETTER = "better, but not among the plans that this planner looks at"
+"""Of a rival that our own search would have chosen."""
 _NOTHING_S = 1e-6
 """A wait that no faster link is bought for [s]."""
 _EQUAL = 1e-7
@@ -35,6 +37,7 @@ def alternatives_of(search: Search, chosen: Outcome) -> tuple[Alternative, ...]:
         ALL_MIXED: search.best(Scope.MIXED),
         DISAGGREGATED: search.best(Scope.DISAGGREGATED),
         memory_proportional.NAME: search.baselines.get(memory_proportional.NAME),
+        ADAPTED: search.best(Scope.ADAPTED),
     }
     mixed = rivals[ALL_MIXED]
     found = []
@@ -50,7 +53,7 @@ def why_not(search: Search, rival: Outcome, chosen: Outcome) -> str:
     if not search.rules.is_obeyed(rival):
         return "excluded by the constraints"
     if search.evaluator.key(rival) < search.evaluator.key(chosen):
-        return "better, but not among the plans that this method looks at"
+        return BETTER
     problem = search.evaluator.costs.problem
     if chosen.is_stable and not rival.is_stable:
         capacity = rival.traffic.capacity_per_s
@@ -82,18 +85,24 @@ def _comparisons(search: Search, rival: Outcome, chosen: Outcome) -> Iterator[st
         yield f"no shorter wait, and requests take {later:.3g} s longer"
 
 
-def unused_devices(search: Search, chosen: Outcome) -> tuple[UnusedDevice, ...]:
-    """Return the devices without layers, in the order of the inventory."""
+def unused_devices(
+    search: Search, chosen: Outcome, idle_reason: str | None
+) -> tuple[UnusedDevice, ...]:
+    """Return the devices without layers, in the order of the inventory.
+
+    *idle_reason* is why a device that could hold layers has none; None: our search saw no use.
+    """
     costs = search.evaluator.costs
     used = {d for replica in chosen.replicas for d, _, _ in replica.cut}
     return tuple(
-        UnusedDevice(device=device.name, reason=_reason(search, costs, d))
+        UnusedDevice(device=device.name, reason=_reason(search, d, idle_reason))
         for d, device in enumerate(costs.problem.devices)
         if d not in used
     )
 
 
-def _reason(search: Search, costs: Costs, d: int) -> str:
+def _reason(search: Search, d: int, idle_reason: str | None) -> str:
+    costs = search.evaluator.costs
     problem = costs.problem
     if problem.devices[d].name in problem.constraints.exclude:
         return "excluded by constraints.exclude"
@@ -106,8 +115,8 @@ def _reason(search: Search, costs: Costs, d: int) -> str:
         return f"holds {most} of {num_layers} layers and no link leads to another device"
     group = (costs.classes.class_of[d],)
     words = "no replica with it makes the plan better"
-    if search.paper is not None:
-        words = f"in the grouping that {PAPER} chose, its group cannot be a replica"
+    if idle_reason is not None:
+        words = idle_reason
     elif search.candidates.find(group, Role.MIXED, search.variant) is not None:
         return "a replica of its own would not make the plan better"
     return words if most >= num_layers else f"holds {most} of {num_layers} layers; {words}"

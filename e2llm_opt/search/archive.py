@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from e2llm_opt.search.ranking import Key
     from e2llm_opt.search.roles import Choice
 
-_NUM_KEPT = {Scope.ANY: 256, Scope.MIXED: 32, Scope.DISAGGREGATED: 32}
+_NUM_KEPT = {
+    Scope.ANY: 256,
+    Scope.MIXED: 32,
+    Scope.DISAGGREGATED: 32,
+    Scope.ADAPTED: 32,
+}
 
 
 class Archive:

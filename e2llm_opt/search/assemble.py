@@ -122,8 +122,8 @@ def prefill_share(costs: Costs, outcome: Outcome) -> float:
     return prompt / (prompt + answer)
 
 
-def problem_of(problem: Problem, seed: int, method: str) -> PlanProblem:
-    """Return what was asked, resolved."""
+def problem_of(problem: Problem, planner: str, method: str, seed: int) -> PlanProblem:
+    """Return what was asked of which planner, resolved."""
     workload = problem.workload
     return PlanProblem(
         inventory_sha256=inventory_sha256(problem.inventory),
@@ -149,6 +149,7 @@ def problem_of(problem: Problem, seed: int, method: str) -> PlanProblem:
             "weights": problem.weights,
             "kv_cache": problem.kv_cache,
             "mixed_pause": str(problem.runtime.mixed_pause),
+            "planner": planner,
             "method": method,
             "seed": seed,
         },

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from e2llm_opt.plan.plan import OURS
 from e2llm_opt.problem import Role
-from e2llm_opt.search.alternatives import ALL_MIXED, DISAGGREGATED
+from e2llm_opt.search.alternatives import ALL_MIXED, BETTER, DISAGGREGATED
 from e2llm_opt.search.assemble import hop_paths, in_order
 from e2llm_opt.search.limits import SlotLimit, bound_of, holds_alone, hops_of, slots_of
 from e2llm_opt.search.phrases import named, number_text, percent, size_text, time_text
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.plan.plan import Plan, Replica
+    from e2llm_opt.problem import Problem
     from e2llm_opt.search.candidates import Candidate
     from e2llm_opt.search.evaluate import Outcome
     from e2llm_opt.search.limits import Slots
@@ -95,26 +97,52 @@ def _groups(costs: Costs, plan: Plan, rank: int) -> str:
 def _standing(plan: Plan, rank: int) -> str:
     if rank > 1:
         return f"this is number {rank} of the plans found"
-    by_eq4 = plan.problem.options.get("method") == "e2llm-paper"
-    return f"no other grouping that was tried is better{' by Eq. 4' if by_eq4 else ''}"
+    planner = _other_planner(plan)
+    if planner is None:
+        return "no other grouping that was tried is better"
+    return f"planner {planner} groups them so"
+
+
+def _other_planner(plan: Plan) -> str | None:
+    """Return who made *plan*; None for our own search."""
+    planner = str(plan.problem.options.get("planner", OURS))
+    return None if planner == OURS else planner
 
 
 def _comparison(plan: Plan) -> Iterator[str]:
     """Yield what plans that people would have tried lose by; roles have a sentence of their own."""
     others = [other for other in plan.alternatives if other.name not in {ALL_MIXED, DISAGGREGATED}]
-    if others:
-        lost = "; ".join(f"{other.name}: {other.why_not}" for other in others)
+    lost = "; ".join(f"{o.name}: {o.why_not}" for o in others if o.why_not != BETTER)
+    if lost:
         yield f"Other plans lose: {lost}."
+    better = [other.name for other in others if other.why_not == BETTER]
+    if better:
+        yield f"Better, but not what this planner looks at: {named(better)}."
 
 
 def _roles(costs: Costs, plan: Plan) -> str:
     problem = costs.problem
-    rivals = {alternative.name: alternative for alternative in plan.alternatives}
     if problem.constraints.roles != "auto":
         return f"Roles: as asked for (constraints.roles: {problem.constraints.roles})."
     if not problem.runtime.has_disaggregation:
         engine = problem.runtime.name
         return f"Roles: all MIXED, because {engine} cannot move a KV cache between replicas."
+    planner = _other_planner(plan)
+    if planner is not None:
+        return f"Roles: {_played(plan)}, as planner {planner} assigns them."
+    return _chosen_roles(problem, plan)
+
+
+def _played(plan: Plan) -> str:
+    parts = []
+    for role in (Role.PREFILL, Role.DECODE, Role.MIXED):
+        ids = [replica.id for replica in plan.replicas if replica.role == role]
+        parts += [f"{named(ids)} {role}"] if ids else []
+    return ", ".join(parts)
+
+
+def _chosen_roles(problem: Problem, plan: Plan) -> str:
+    rivals = {alternative.name: alternative for alternative in plan.alternatives}
     if problem.constraints.replicas == 1:
         return "Roles: MIXED, because one replica must do both (constraints.replicas: 1)."
     if {replica.role for replica in plan.replicas} == {Role.MIXED}:
@@ -124,14 +152,10 @@ def _roles(costs: Costs, plan: Plan) -> str:
         paying = rival.break_even_bandwidth_mbit_s
         more = "" if paying is None else f"; it would pay above {number_text(paying)} Mbit/s"
         return f"Roles: all MIXED; {DISAGGREGATED}: {rival.why_not}{more}."
-    parts = []
-    for role in (Role.PREFILL, Role.DECODE, Role.MIXED):
-        ids = [replica.id for replica in plan.replicas if replica.role == role]
-        parts += [f"{named(ids)} {role}"] if ids else []
     rival = rivals.get(ALL_MIXED)
     lost = "no plan" if rival is None else f"{ALL_MIXED}: {rival.why_not}"
     lost = f"{lost} with MIXED replicas alone was found" if rival is None else lost
-    return f"Roles: {', '.join(parts)}; {lost}."
+    return f"Roles: {_played(plan)}; {lost}."
 
 
 # ------------------------------------------------------------------ limits

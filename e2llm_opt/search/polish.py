@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from e2llm_opt.problem import Role
+from e2llm_opt.search.adapted import OwnRates
 from e2llm_opt.search.atlas import moved
 from e2llm_opt.search.candidates import all_variants
-from e2llm_opt.search.roles import Scope, engine_roles
+from e2llm_opt.search.roles import ROLES_OF, Scope, engine_roles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,9 +28,12 @@ def polish(evaluator: Evaluator, outcome: Outcome, scope: Scope, rules: Rules) -
     Replicas without traffic are dropped where that leaves the key as good (fewer devices).
     """
     best = outcome
+    own_rates = OwnRates(evaluator.candidates)
     for _ in range(_MAX_ROUNDS):
         found = best
         for replicas in _changes(evaluator, best, scope, rules):
+            if scope is Scope.ADAPTED and not own_rates.is_obeyed(replicas):
+                continue
             found = evaluator.better(replicas, found) or found
         if found is best:
             break
@@ -78,9 +82,8 @@ def _others(evaluator: Evaluator, replica: Candidate, scope: Scope) -> Iterator[
     wanted = problem.constraints.roles
     for role in engine_roles(problem):
         is_mixed = role is Role.MIXED
-        if (scope is Scope.MIXED or wanted == "mixed") and not is_mixed:
-            continue
-        if (scope is Scope.DISAGGREGATED or wanted == "disaggregated") and is_mixed:
+        is_unwanted = wanted != "auto" and is_mixed != (wanted == "mixed")
+        if is_unwanted or role not in ROLES_OF[scope]:
             continue
         for variant in all_variants(problem):
             other = evaluator.candidates.find(replica.group, role, variant)

@@ -12,6 +12,7 @@ import numpy as np
 
 from e2llm_opt.cost import kernel
 from e2llm_opt.problem import Role
+from e2llm_opt.search.adapted import OwnRates
 from e2llm_opt.search.evaluate import ROLE_CODES
 from e2llm_opt.search.ranking import IMPOSSIBLE
 
@@ -49,6 +50,17 @@ class Scope(StrEnum):
     """All replicas MIXED."""
     DISAGGREGATED = "disaggregated"
     """PREFILL and DECODE only."""
+    ADAPTED = "adapted"
+    """The same, by the rule of the adapted Splitwise: see :mod:`e2llm_opt.search.adapted`."""
+
+
+ROLES_OF = {
+    Scope.ANY: tuple(Role),
+    Scope.MIXED: (Role.MIXED,),
+    Scope.DISAGGREGATED: (Role.PREFILL, Role.DECODE),
+    Scope.ADAPTED: (Role.PREFILL, Role.DECODE),
+}
+"""Roles that the assignments of a scope are made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +101,7 @@ class RoleChooser:
         self._roles = roles
         self._wanted = evaluator.costs.problem.constraints.roles
         self._max_assignments = max_assignments
+        self._own_rates = OwnRates(evaluator.candidates)
         self._known: dict[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], Ints] = {}
         self._options: dict[tuple[Group, Variant], tuple[int, ...]] = {}
 
@@ -167,11 +180,14 @@ class RoleChooser:
         is_mixed = (rows[order] == kernel.MIXED).all(axis=1)
         is_split = (rows[order] != kernel.MIXED).all(axis=1)
         found: dict[Scope, list[Choice]] = {}
+        adapted = order[is_split]
+        adapted = adapted[self._own_rates.obeys(groups, variant, rows[adapted])]
         is_any = {"mixed": is_mixed, "disaggregated": is_split}.get(self._wanted)
         for scope, chosen in (
             (Scope.ANY, order if is_any is None else order[is_any]),
             (Scope.MIXED, order[is_mixed]),
             (Scope.DISAGGREGATED, order[is_split]),
+            (Scope.ADAPTED, adapted),
         ):
             is_useful = scope not in worst or tuple(keys[chosen[:1]].ravel()) <= worst[scope]
             if len(chosen) and is_useful:

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 from e2llm_opt.baselines import BASELINES
 from e2llm_opt.cost import kernel
-from e2llm_opt.problem import Objective
+from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.archive import Archive
 from e2llm_opt.search.candidates import QUICK, Candidates, variants
 from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.exhaustive import MAX_DEVICES, all_groups, packings
-from e2llm_opt.search.paper.search import PaperSearch
 from e2llm_opt.search.polish import polish
 from e2llm_opt.search.progress import Teller
 from e2llm_opt.search.ranking import IMPOSSIBLE
-from e2llm_opt.search.roles import RoleChooser, Scope, engine_roles
+from e2llm_opt.search.roles import ROLES_OF, RoleChooser, Scope, engine_roles
 from e2llm_opt.search.rules import Rules
 from e2llm_opt.search.seeds import seed_groupings
-from e2llm_opt.search.stop import PAPER
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from e2llm_opt.search.candidates import Candidate, Group, Variant
     from e2llm_opt.search.evaluate import Outcome
     from e2llm_opt.search.progress import ProgressCallback
+    from e2llm_opt.search.roles import Choice
     from e2llm_opt.search.stop import Stop
 
     Labels = NDArray[np.int64]
@@ -51,6 +52,8 @@ class Search:
         Of the problem.
     progress
         Told about every packing or generation; may be None.
+    aim
+        Which plans are looked for; ANY: whatever is best.
 
     Attributes
     ----------
@@ -58,16 +61,20 @@ class Search:
         Judges; its ``wait_unit_s`` is set from the baselines.
     baselines
         Outcome of each baseline by name, where it exists.
-    paper
-        The paper's own method, where that is what was run.
     rules
         Which outcomes the constraints allow.
     teller
         Passes on how far the search is.
     """
 
-    def __init__(self, costs: Costs, progress: ProgressCallback | None = None) -> None:
+    def __init__(
+        self,
+        costs: Costs,
+        progress: ProgressCallback | None = None,
+        aim: Scope = Scope.ANY,
+    ) -> None:
         self._costs = costs
+        self._aim = aim
         self._problem = costs.problem
         self.teller = Teller(costs.problem, progress)
         excluded = set(self._problem.constraints.exclude)
@@ -77,25 +84,15 @@ class Search:
         self.rules = Rules(costs, self.devices)
         self.candidates = Candidates(costs, self.devices)
         self.evaluator = Evaluator(self.candidates)
-        self._chooser = RoleChooser(self.evaluator, engine_roles(self._problem))
+        self._roles = tuple(r for r in engine_roles(self._problem) if r in ROLES_OF[aim])
+        self._chooser = RoleChooser(self.evaluator, self._roles)
         self.archive = Archive()
-        self.paper: PaperSearch | None = None
         self.baselines = self._baselines()
         alone = [outcome.unloaded_latency_s for outcome in self.baselines.values()]
         self.evaluator.ranking.wait_unit_s = max(1e-3, 0.01 * min(alone, default=0.0))
 
     def run(self, stop: Stop, seed: int) -> None:
         """Fill the archive: every packing of few devices, else groupings by evolution."""
-        if stop.method == PAPER:
-            self.paper = paper = PaperSearch(self.evaluator, self.rules, self.devices)
-            self.teller.planned, number = stop.max_evaluations, itertools.count(1)
-            paper.run(
-                stop,
-                seed,
-                tell=lambda: self._tell("grouping", next(number), paper),
-                is_late=lambda: self._is_late(stop),
-            )
-            return
         is_small = len(self.devices) <= MAX_DEVICES
         is_exhaustive = stop.method == "exhaustive" or (stop.method == "auto" and is_small)
         for variant in variants(self._problem):
@@ -107,13 +104,11 @@ class Search:
                 self._evolve(variant, stop, seed)
 
     def best(self, scope: Scope) -> Outcome | None:
-        """Return the best outcome of *scope*, polished; for ANY also against the baselines."""
-        if self.paper is not None:
-            return next(iter(self.paper.ranked(1)), None) if scope is Scope.ANY else None
+        """Return the best outcome of *scope*, polished; of the aim also against the baselines."""
         found = self.archive.best(scope, self.evaluator)
         if found is not None:
             found = polish(self.evaluator, found, scope, self.rules)
-        if scope is Scope.ANY:
+        if scope is self._aim and Role.MIXED in ROLES_OF[scope]:
             allowed = [o for o in self.baselines.values() if self.rules.is_obeyed(o)]
             outcomes = [found, *allowed] if found is not None else allowed
             found = min(outcomes, key=self.evaluator.key, default=None)
@@ -123,13 +118,11 @@ class Search:
 
     def ranked(self, num: int) -> list[Outcome]:
         """Return the best outcomes that differ in groups or roles, best first, at most *num*."""
-        if self.paper is not None:
-            return self.paper.ranked(num)
-        best = self.best(Scope.ANY)
-        if best is None:
+        best = self.best(self._aim)
+        if best is None or not self.rules.is_obeyed(best):
             return []
         found = {_shape(best): best}
-        for choice in self.archive.choices(Scope.ANY) if num > 1 else ():
+        for choice in self.archive.choices(self._aim) if num > 1 else ():
             replicas = self.evaluator.place(choice.groups, choice.roles, choice.variant)
             if replicas is None:
                 continue
@@ -141,10 +134,6 @@ class Search:
         others = sorted(found.values(), key=self.evaluator.key)
         return [best, *(o for o in others if o is not best and _shape(o) != _shape(best))][:num]
 
-    def remarks(self, outcome: Outcome) -> tuple[str, ...]:
-        """Return what the method itself has to say about *outcome*."""
-        return () if self.paper is None else self.paper.remarks(outcome)
-
     @property
     def variant(self) -> Variant:
         """The kind of cut that was searched first."""
@@ -155,7 +144,7 @@ class Search:
 
         Latency decides nothing while the best plan waits; rate nothing while it is stable.
         """
-        kept = self.archive.choices(Scope.ANY)
+        kept = self.archive.choices(self._aim)
         if len(self.devices) <= _MAX_THOROUGH or not kept:
             return False
         is_late = kept[0].key[:2] > (0.0, 0.0)
@@ -168,7 +157,7 @@ class Search:
         self.teller.planned = len(every)
         for number, group in enumerate(every, start=1):
             groups += [group] if self._chooser.options(group, variant) else []
-            self._tell("group", number, self.archive)
+            self.tell("group", number, self._leader(self.archive))
         self.teller.planned = 0
         for number, packing in enumerate(packings(groups, available), start=1):
             if self.rules.allows(packing):
@@ -176,8 +165,8 @@ class Search:
                 self.archive.offer(found)
             if self._is_worth_counting():
                 self.teller.planned = sum(1 for _ in packings(groups, available))
-            self._tell("packing", number, self.archive)
-            if self._is_late(stop):
+            self.tell("packing", number, self._leader(self.archive))
+            if self.is_late(stop):
                 return
 
     def _evolve(self, variant: Variant, stop: Stop, seed: int) -> None:
@@ -187,8 +176,7 @@ class Search:
         is_small = len(self.devices) <= MAX_DEVICES
         store = self.candidates if is_small else Candidates(self._costs, self.devices, QUICK)
         judge = Evaluator(store, self.evaluator.ranking.wait_unit_s)
-        roles = engine_roles(self._problem)
-        quick = RoleChooser(judge, roles, _QUICK_ASSIGNMENTS)
+        quick = RoleChooser(judge, self._roles, _QUICK_ASSIGNMENTS)
         archive = Archive()
         known: dict[tuple[Group, ...], float] = {}
         self.teller.planned, number = stop.max_evaluations, itertools.count(1)
@@ -197,7 +185,7 @@ class Search:
             packing = self._groups(labels, variant, quick)
             if packing not in known:
                 known[packing] = _UNFIT
-                if not self._is_late(stop):
+                if not self.is_late(stop):
                     known[packing] = self._judge(packing, variant, quick, archive)
                 tell()
             return known[packing]
@@ -205,7 +193,7 @@ class Search:
         def tell() -> None:
             self.evaluator.num_evaluations += judge.num_evaluations
             judge.num_evaluations = 0
-            self._tell("grouping", next(number), archive)
+            self.tell("grouping", next(number), self._leader(archive))
 
         try:
             evolve(
@@ -214,14 +202,14 @@ class Search:
                 self._identity,
                 stop=stop,
                 seed=seed,
-                is_late=lambda: self._is_late(stop),
+                is_late=lambda: self.is_late(stop),
             )
         finally:  # an interrupted search has finalists too
             self._take_finalists(archive)
 
     def _take_finalists(self, archive: Archive) -> None:
-        for scope, num in ((Scope.ANY, 8), (Scope.MIXED, 1), (Scope.DISAGGREGATED, 1)):
-            for choice in archive.choices(scope)[:num]:
+        for scope in Scope:
+            for choice in archive.choices(scope)[: 8 if scope is self._aim else 1]:
                 useful = [self._useful(g, choice.variant, self._chooser) for g in choice.groups]
                 packing = tuple(sorted(group for group in useful if group))
                 mixed = tuple(g for g in packing if self._can_mix(g, choice.variant))
@@ -242,9 +230,9 @@ class Search:
             return _UNFIT * (1 + self.rules.distance(packing))
         found = quick.best(packing, variant)
         archive.offer(found)
-        if Scope.ANY not in found:
+        if self._aim not in found:
             return _UNFIT
-        status, first, second, *_ = found[Scope.ANY][0].key
+        status, first, second, *_ = found[self._aim][0].key
         is_whole = status == 0 and self._problem.objective in {
             Objective.WAITING_TIME,
             Objective.MAX_CONTEXT,
@@ -283,20 +271,23 @@ class Search:
     def _alone(self, candidate: Candidate) -> Outcome:
         return self.evaluator.outcome([candidate])
 
-    def _is_late(self, stop: Stop) -> bool:
+    def is_late(self, stop: Stop) -> bool:
+        """Whether the time limit is over."""
         return stop.time_limit_s is not None and self.teller.elapsed_s > stop.time_limit_s
 
     def _is_worth_counting(self) -> bool:
         is_asked = self.teller.is_heard and not self.teller.planned
         return is_asked and self.teller.elapsed_s > _COUNT_AFTER_S
 
-    def _tell(self, doing: str, number: int, archive: Archive | PaperSearch) -> None:
+    def _leader(self, archive: Archive) -> Sequence[Choice]:
+        return archive.choices(self._aim)[:1] if self.teller.is_heard else ()
+
+    def tell(self, doing: str, number: int, leader: Sequence[Choice]) -> None:
+        """Tell the state: what is tried, the how manieth, and the best choice so far, if any."""
         teller, judge = self.teller, self.evaluator
         if teller.is_heard:
             teller.doing, teller.done = doing, number
-            teller.tell(
-                archive.choices(Scope.ANY)[:1], judge.num_evaluations, judge.ranking.wait_unit_s
-            )
+            teller.tell(leader, judge.num_evaluations, judge.ranking.wait_unit_s)
 
 
 def _shape(outcome: Outcome) -> tuple[tuple[Group, str], ...]:

@@ -39,7 +39,7 @@ def _by_host(costs: Costs, devices: list[int]) -> Labels:
 
 def _by_distance(costs: Costs, devices: list[int]) -> Iterator[Labels]:
     """Join devices whose hop takes no longer than a threshold: sites, then hosts."""
-    hop = _distances(costs, devices)
+    hop = distances(costs, devices)
     levels = np.unique(hop[np.isfinite(hop) & (hop > 0)])
     if len(levels) > _MAX_LEVELS:
         levels = np.quantile(levels, np.linspace(0, 1, _MAX_LEVELS))
@@ -69,7 +69,7 @@ def _dealt(costs: Costs, devices: list[int]) -> Iterator[Labels]:
 def _filled(costs: Costs, devices: list[int]) -> Iterator[Labels]:
     """Start a group with the fastest device left and add its nearest until the model fits."""
     needed = float(costs.memory_prefix(1)[-1])
-    hop = _distances(costs, devices)
+    hop = distances(costs, devices)
     rooms = (costs.room() + costs.spill_rule.host)[devices, 0]
     for margin in (1.05, 1.5):
         speed = costs.tables.bandwidth[devices]
@@ -91,7 +91,8 @@ def _filled(costs: Costs, devices: list[int]) -> Iterator[Labels]:
         yield labels
 
 
-def _distances(costs: Costs, devices: list[int]) -> NDArray[np.float64]:
+def distances(costs: Costs, devices: list[int]) -> NDArray[np.float64]:
+    """Return the hop of one token between *devices* (rows) [N, N] [s]; inf without a path."""
     hop = costs.hop(costs.forward_bytes(1), devices[0] if costs.problem.devices else -1)
     ring = (costs.tables.latency + costs.forward_bytes(1) * costs.tables.inverse_bandwidth).min(2)
     return np.where(np.isfinite(hop), ring, np.inf)[np.ix_(devices, devices)]

@@ -75,7 +75,7 @@ def shortage_of(costs: Costs, devices: Sequence[int]) -> Shortage:
     is_held = _is_held(costs, devices, slots)
     is_free = is_held or _is_held_freely(costs, devices, slots)
     cut = _least_excess(costs, tuple(devices), slots)
-    needs = _needs(costs, cut, slots)
+    needs = needs_of(costs, cut, slots)
     excess = max((needs.get(d, 0) - float(costs.tables.usable[d]) for d in devices), default=0.0)
     shortfall = 0
     if not is_held and not (is_free and problem.model.allowed_stage_starts is not None):
@@ -131,7 +131,7 @@ def _is_held_freely(costs: Costs, devices: Sequence[int], slots: int) -> bool:
 def _least_excess(costs: Costs, devices: tuple[int, ...], slots: int) -> Cut:
     """Return the cut whose fullest device exceeds its memory least: memory in place of time.
 
-    Host RAM takes its share of every spillable layer here; :func:`_needs` counts whole layers.
+    Host RAM takes its share of every spillable layer here; :func:`needs_of` counts whole layers.
     """
     room = costs.room()
     highest = float(room.max())
@@ -150,8 +150,8 @@ def _least_excess(costs: Costs, devices: tuple[int, ...], slots: int) -> Cut:
     return best_cut(costs, devices, demand, "bottleneck") or ()
 
 
-def _needs(costs: Costs, cut: Cut, slots: int) -> dict[int, float]:
-    """Bytes on each device of *cut*, less what its host RAM takes."""
+def needs_of(costs: Costs, cut: Cut, slots: int) -> dict[int, float]:
+    """Return the bytes on each device of *cut*, less what its host RAM takes [bytes]."""
     memory = costs.memory_prefix(slots)
     found = {}
     for j, (d, start, stop) in enumerate(cut):

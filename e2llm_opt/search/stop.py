@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from e2llm_opt.errors import InputError
 
 DEFAULT_EVALUATIONS = 2400
 DEFAULT_STAGNATION = 20
-PAPER: Final = "e2llm-paper"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,14 +24,13 @@ class Stop:
     time_limit_s
         Wall-clock limit [s]; None: none. With one, equal runs may give unequal plans.
     method
-        ``exhaustive``, ``ga``, or ``auto``: exhaustive up to 8 devices; or ``e2llm-paper``, the
-        E2LLM paper's own method, for comparison.
+        Of our own search: ``exhaustive``, ``ga``, or ``auto``: exhaustive up to 8 devices.
     """
 
     max_evaluations: int = DEFAULT_EVALUATIONS
     stagnation: int = DEFAULT_STAGNATION
     time_limit_s: float | None = None
-    method: Literal["auto", "exhaustive", "ga", "e2llm-paper"] = "auto"
+    method: Literal["auto", "exhaustive", "ga"] = "auto"
 
     def __post_init__(self) -> None:
         """Refuse limits that allow nothing."""
@@ -40,7 +38,5 @@ class Stop:
             raise InputError("max_evaluations and stagnation must be at least 1.")
         if self.time_limit_s is not None and not self.time_limit_s > 0:
             raise InputError(f"time_limit_s must be positive, got {self.time_limit_s}.")
-        if self.method not in {"auto", "exhaustive", "ga", PAPER}:
-            raise InputError(
-                f"method must be auto, exhaustive, ga or {PAPER}, got '{self.method}'."
-            )
+        if self.method not in {"auto", "exhaustive", "ga"}:
+            raise InputError(f"method must be auto, exhaustive or ga, got '{self.method}'.")

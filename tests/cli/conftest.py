@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from e2llm_opt.cli import command_line
+from e2llm_opt.plan.plan import Plan
 from e2llm_opt.search.progress import Progress
 from tests.samples import sample_plan
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from e2llm_opt.plan.infeasible import Infeasible
-    from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.stop import Stop
 
@@ -60,28 +60,36 @@ def run() -> Run:
 
 @dataclass
 class Planner:
-    """Stands for :func:`e2llm_opt.plan` and remembers how it was called."""
+    """Stands for :func:`e2llm_opt.plans` and remembers how it was called."""
 
     answer: Plan | Infeasible | BaseException = field(default_factory=sample_plan)
     problems: list[Problem] = field(default_factory=list)
+    name: str = ""
     seed: int = -1
     stop: Stop | None = None
 
     def __call__(
-        self, problem: Problem, *, seed: int = 0, stop: Stop | None = None, progress: Any = None
-    ) -> Plan | Infeasible:
+        self,
+        problem: Problem,
+        *,
+        top: int,
+        planner: str,
+        seed: int,
+        stop: Stop,
+        progress: Any,
+    ) -> tuple[Plan, ...] | Infeasible:
         progress(Progress(evaluations=1, elapsed_s=0.1, best="none yet"))
         self.problems.append(problem)
-        self.seed, self.stop = seed, stop
+        self.name, self.seed, self.stop = planner, seed, stop
         if isinstance(self.answer, BaseException):
             raise self.answer
-        return self.answer
+        return (self.answer,) * top if isinstance(self.answer, Plan) else self.answer
 
 
 @pytest.fixture
 def planner(monkeypatch: pytest.MonkeyPatch) -> Planner:
     fake = Planner()
     module = ModuleType("e2llm_opt.solve")
-    module.plan = fake  # type: ignore[attr-defined]
+    module.plans = fake  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "e2llm_opt.solve", module)
     return fake

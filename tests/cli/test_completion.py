@@ -19,6 +19,7 @@ from e2llm_opt.catalogue.catalogue import (
 )
 from e2llm_opt.cli import command_line
 from e2llm_opt.cli.completion import PROGRAM, VARIABLE
+from e2llm_opt.planners import PLANNERS
 from e2llm_opt.problem import Objective
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ def test_without_an_inventory_there_are_no_devices_and_no_complaint(path: str) -
 def test_values_are_those_that_the_problem_knows() -> None:
     assert words("plan", "--objective", "") == {str(word) for word in Objective}
     assert words("plan", "--roles", "") == {"auto", "disaggregated", "mixed"}
-    assert {"auto", "exhaustive", "ga"} <= words("plan", "--method", "")
+    assert words("plan", "--method", "") == {"auto", "exhaustive", "ga"}
+    assert words("plan", "--planner", "") == set(PLANNERS)
     assert words("catalog", "") == {"devices", "models", "weights", "runtimes"}
     assert words("completion", "") == {"bash", "zsh", "fish"}
 

@@ -84,12 +84,12 @@ def test_an_unwritable_output_is_refused_before_the_search(
 
 def test_a_search_gets_its_seed_and_limits(lab: str, run: Run, planner: Planner) -> None:
     run("plan", lab)
-    assert (planner.seed, planner.stop) == (0, Stop())
+    assert (planner.name, planner.seed, planner.stop) == ("e2llm-opt", 0, Stop())
     run(
         *("plan", lab, "--seed", "7", "--method", "ga"),
-        *("--time-limit", "2.5", "--max-evaluations", "99"),
+        *("--time-limit", "2.5", "--max-evaluations", "99", "--planner", "hexgen"),
     )
-    assert planner.seed == 7
+    assert (planner.name, planner.seed) == ("hexgen", 7)
     assert planner.stop == Stop(method="ga", time_limit_s=2.5, max_evaluations=99)
 
 

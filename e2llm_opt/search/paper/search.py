@@ -6,7 +6,6 @@ import math
 from bisect import insort
 from typing import TYPE_CHECKING, NamedTuple
 
-from e2llm_opt.errors import InputError
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.atlas import moved
 from e2llm_opt.search.candidates import Variant
@@ -14,12 +13,10 @@ from e2llm_opt.search.paper.fitness import best_roles
 from e2llm_opt.search.paper.replicas import PaperReplicas
 from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.roles import Choice, Scope
-from e2llm_opt.search.stop import PAPER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from e2llm_opt.problem import Problem
     from e2llm_opt.search.candidates import Candidate, Group
     from e2llm_opt.search.evaluate import Evaluator, Outcome
     from e2llm_opt.search.paper.operators import Genome
@@ -52,11 +49,6 @@ class PaperSearch:
         The constraints.
     devices
         Rows that may be used, in the canonical order.
-
-    Raises
-    ------
-    InputError
-        When the engine or the constraints rule PREFILL and DECODE replicas out.
     """
 
     def __init__(self, evaluator: Evaluator, rules: Rules, devices: list[int]) -> None:
@@ -68,7 +60,6 @@ class PaperSearch:
         self._known: dict[tuple[Group, ...], float] = {}
         self._kept: list[Citizen] = []
         self._shown: Choice | None = None
-        _refuse_impossible(self._costs.problem)
 
     @property
     def extra_wait_s(self) -> float:
@@ -127,7 +118,7 @@ class PaperSearch:
         objective = self._costs.problem.objective
         if objective in {Objective.WAITING_TIME, Objective.THROUGHPUT}:
             return ()
-        return (f"method {PAPER} minimises the paper's Eq. 4, whatever the objective {objective}",)
+        return (f"this planner minimises the paper's Eq. 4, whatever the objective {objective}",)
 
     def _fewer_slots(self, outcome: Outcome) -> tuple[str, ...]:
         lines = []
@@ -176,17 +167,3 @@ class PaperSearch:
             if replica is not None:  # roles are given to replicas that can play them
                 placed.append(moved(replica, candidates.concrete(group), rows))
         return placed
-
-
-def _refuse_impossible(problem: Problem) -> None:
-    if not problem.runtime.has_disaggregation:
-        raise InputError(
-            f"method {PAPER} splits prefill and decode, but {problem.runtime.name} cannot move a "
-            "KV cache from one replica to another; use a runtime that can (generic, vllm, sglang, "
-            "exo), say that yours can (runtime: {name: …, disaggregation: yes}), or method auto."
-        )
-    if problem.constraints.roles == "mixed":
-        raise InputError(
-            f"method {PAPER} knows only PREFILL and DECODE, so constraints.roles cannot be mixed; "
-            "use roles: auto or disaggregated, or method auto."
-        )

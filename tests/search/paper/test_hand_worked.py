@@ -34,7 +34,6 @@ from e2llm_opt.runtime import runtime
 from e2llm_opt.search.candidates import Candidates
 from e2llm_opt.search.paper.fitness import best_roles
 from e2llm_opt.search.paper.replicas import PaperReplicas
-from e2llm_opt.search.stop import Stop
 from e2llm_opt.workload.workload import Lengths, Workload
 
 A, B, C = 0, 1, 2
@@ -190,12 +189,12 @@ def test_eq_4_takes_a_and_b_for_prefill(replicas: PaperReplicas) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_plan_is_the_one_worked_out(seed: int) -> None:
     """In any other grouping at most one group holds the model, and PREFILL or DECODE is missing."""
-    plan = e2llm_opt.plan(PROBLEM, seed=seed, stop=Stop(method="e2llm-paper"))
+    plan = e2llm_opt.plan(PROBLEM, seed=seed, planner="e2llm-paper")
     assert isinstance(plan, Plan)
     assert plan.summary().splitlines()[:2] == [
         "r0 PREFILL a [0, 2), b [2, 4)",
         "r1 DECODE  c [0, 4)",
     ]
     assert [replica.slots for replica in plan.replicas] == [1, 8]
-    assert plan.problem.options["method"] == "e2llm-paper"
+    assert plan.problem.options["planner"] == "e2llm-paper"
     assert e2llm_opt.check(plan, PROBLEM).violations == ()
