@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from e2llm_opt.check.check import check as check
     from e2llm_opt.check.verdict import Report as Report
     from e2llm_opt.check.verdict import Violation as Violation
+    from e2llm_opt.compare import Row as Row
+    from e2llm_opt.compare import Terms as Terms
+    from e2llm_opt.compare import compare as compare
     from e2llm_opt.constraints import Constraints as Constraints
     from e2llm_opt.errors import E2LLMError as E2LLMError
     from e2llm_opt.errors import Fault as Fault
@@ -83,14 +86,17 @@ _HOME = {
     "Report": "check.verdict",
     "Role": "problem",
     "Route": "plan.plan",
+    "Row": "compare",
     "Runtime": "runtime",
     "Simulation": "simulate.simulate",
     "Stage": "plan.plan",
     "Stop": "search.stop",
+    "Terms": "compare",
     "Trace": "workload.trace",
     "Violation": "check.verdict",
     "Workload": "workload.workload",
     "check": "check.check",
+    "compare": "compare",
     "device_of_type": "inventory.device",
     "draw_arrivals": "workload.arrivals",
     "load_plan": "plan.json_file",

@@ -107,7 +107,12 @@ def _replicas(summary: Summary) -> Table:
     )
     for replica in summary.replicas:
         name = Text(f"{replica.id} {replica.role}", style=_ROLE_STYLES.get(replica.role, ""))
-        own: list[Text | str] = [name, str(replica.requests), number(replica.mean_queue), _busy(replica.utilisation)]
+        own: list[Text | str] = [
+            name,
+            str(replica.requests),
+            number(replica.mean_queue),
+            _busy(replica.utilisation),
+        ]
         for device in summary.devices:
             if device.replica == replica.id:
                 answer.add_row(*own, device.device, _busy(device.utilisation))
