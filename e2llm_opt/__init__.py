@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from e2llm_opt.check.check import check as check
     from e2llm_opt.check.verdict import Report as Report
     from e2llm_opt.check.verdict import Violation as Violation
-    from e2llm_opt.compare import Row as Row
-    from e2llm_opt.compare import Terms as Terms
+    from e2llm_opt.compare import ComparisonRow as ComparisonRow
+    from e2llm_opt.compare import ComparisonTerms as ComparisonTerms
     from e2llm_opt.compare import compare as compare
     from e2llm_opt.constraints import Constraints as Constraints
     from e2llm_opt.errors import E2LLMError as E2LLMError
@@ -64,6 +64,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "ComparisonRow": "compare",
+    "ComparisonTerms": "compare",
     "Constraints": "constraints",
     "Device": "inventory.device",
     "E2LLMError": "errors",
@@ -86,12 +88,10 @@ _HOME = {
     "Report": "check.verdict",
     "Role": "problem",
     "Route": "plan.plan",
-    "Row": "compare",
     "Runtime": "runtime",
     "Simulation": "simulate.simulate",
     "Stage": "plan.plan",
     "Stop": "search.stop",
-    "Terms": "compare",
     "Trace": "workload.trace",
     "Violation": "check.verdict",
     "Workload": "workload.workload",
@@ -114,7 +114,7 @@ __all__ = ["__version__", *_HOME]
 
 
 class _Package(ModuleType):
-    """Makes ``plan``, ``check``, ``simulate`` and others of that kind the functions, not the modules.
+    """Makes ``plan``, ``check``, ``simulate`` and others alike the functions, not the modules.
 
     Importing a module of the same name would bind it here, and whether ``e2llm_opt.plan`` is a
     function would depend on what was imported before.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from e2llm_opt.cli.progress import Line
-    from e2llm_opt.compare import Row, Terms
+    from e2llm_opt.compare import ComparisonRow, ComparisonTerms
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.progress import Progress
     from e2llm_opt.workload.trace import Trace
@@ -114,9 +114,9 @@ def _rows(
     problem: Problem,
     arrivals: Trace,
     planners: tuple[str, ...],
-    terms: Terms,
+    terms: ComparisonTerms,
     line: Line | None,
-) -> Iterator[Row]:
+) -> Iterator[ComparisonRow]:
     """Yield the rows that are done before Ctrl-C; what a planner found until then is no row."""
     from e2llm_opt.cli.interruption import breakable
     from e2llm_opt.compare import rows
@@ -149,14 +149,14 @@ def _rows(
             yield row
 
 
-def _terms(options: dict[str, Any], arrivals: Trace) -> Terms:
+def _terms(options: dict[str, Any], arrivals: Trace) -> ComparisonTerms:
     from e2llm_opt.cli.arrivals import warmup_of
-    from e2llm_opt.compare import Terms
+    from e2llm_opt.compare import ComparisonTerms
     from e2llm_opt.search.stop import Stop
 
     limits = {"max_evaluations": options["max_evaluations"], "time_limit_s": options["time_limit"]}
     num = arrivals.num_requests
-    return Terms(
+    return ComparisonTerms(
         seed=options["seed"],
         stop=Stop(**{name: value for name, value in limits.items() if value is not None}),
         routing=options["routing"],
@@ -176,7 +176,7 @@ def _refuse_files(csv_file: str | None, plot: str | None) -> None:
         refuse_plot_file(plot)
 
 
-def _write_files(found: list[Row], csv_file: str | None, plot: str | None) -> None:
+def _write_files(found: list[ComparisonRow], csv_file: str | None, plot: str | None) -> None:
     from e2llm_opt.plan.output import write_text_atomically
     from e2llm_opt.report.comparison import comparison_csv
     from e2llm_opt.report.plots import plot_comparison

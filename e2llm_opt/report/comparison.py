@@ -1,4 +1,4 @@
-"""Several planners on one screen: what their plans promise, what a simulation says, what they use."""
+"""Several planners on one screen: what plans promise, what a simulation says, what they use."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from e2llm_opt.compare import Row
+    from e2llm_opt.compare import ComparisonRow
 
 _TIMES = ("waiting_time_s", "ttft_s", "tpot_s", "latency_s")
 _SPREAD = ("mean", "p50", "p90", "p99")
 
 
-def print_comparison(rows: Sequence[Row], num_requests: int, file: IO[str]) -> None:
+def print_comparison(rows: Sequence[ComparisonRow], num_requests: int, file: IO[str]) -> None:
     """Print *rows*, simulated on *num_requests* requests."""
     refused = [row for row in rows if row.plan is None]
     show(file, Text(f"Each plan simulated on the same {num_requests} requests"))
     show(file, *section("Waiting time and capacity", _waits(rows)))
     show(file, *section("Means, simulated", _means(rows)))
     if refused:
-        lines = [f"{row.planner}: {row.reason}" for row in refused]
+        lines = [f"{row.planner}: {_short(row)}" for row in refused]
         show(file, *section("No plan", Text("\n".join(lines), style="yellow")))
     for row in rows:
         if row.rejected:
@@ -37,7 +37,11 @@ def print_comparison(rows: Sequence[Row], num_requests: int, file: IO[str]) -> N
             show(file, Text(line, style="yellow"))
 
 
-def _waits(rows: Sequence[Row]) -> Table:
+def _short(row: ComparisonRow) -> str:
+    return row.reason.removeprefix(f"planner {row.planner} finds no plan: ")
+
+
+def _waits(rows: Sequence[ComparisonRow]) -> Table:
     answer = table(
         *("planner", "capacity", "predicted", "simulated", "P50", "P90", "P99"),
         right=range(1, 7),
@@ -54,7 +58,7 @@ def _waits(rows: Sequence[Row]) -> Table:
     return answer
 
 
-def _means(rows: Sequence[Row]) -> Table:
+def _means(rows: Sequence[ComparisonRow]) -> Table:
     answer = table(
         *("planner", "TTFT", "TPOT", "latency", "devices", "planned in"), right=range(1, 6)
     )
@@ -65,7 +69,7 @@ def _means(rows: Sequence[Row]) -> Table:
     return answer
 
 
-def _spread(row: Row, name: str) -> list[float | None]:
+def _spread(row: ComparisonRow, name: str) -> list[float | None]:
     """Return mean, P50, P90 and P99 of a simulated time [s]."""
     if row.simulated is None:
         return [None] * len(_SPREAD)
@@ -76,7 +80,7 @@ def _steady(wait_s: float | None) -> str:
     return "no steady state" if wait_s is None else seconds(wait_s)
 
 
-def comparison_csv(rows: Sequence[Row]) -> str:
+def comparison_csv(rows: Sequence[ComparisonRow]) -> str:
     """Return *rows* as CSV text: one a planner, times in seconds, nothing where there is none."""
     text = io.StringIO()
     head = ("planner", "capacity_per_s", *(f"predicted_{name}" for name in _TIMES))

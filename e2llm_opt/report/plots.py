@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from e2llm_opt.compare import Row
+    from e2llm_opt.compare import ComparisonRow
     from e2llm_opt.simulate.simulate import Simulation
 
     Floats = NDArray[np.float64]
@@ -87,7 +87,7 @@ def binned(at: Floats, waits: Floats) -> tuple[Floats, Floats, Floats]:
     return middle, mean, p90
 
 
-def plot_comparison(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
+def plot_comparison(rows: Sequence[ComparisonRow], path: str | os.PathLike[str]) -> None:
     """Draw mean and P90 of the simulated waiting time of each planner into *path*.
 
     Raises

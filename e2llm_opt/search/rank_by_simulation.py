@@ -1,4 +1,4 @@
-"""The last word on a few outcomes: each is simulated on the same arrivals, and the best comes first."""
+"""The last word on a few outcomes: simulated on the same arrivals, the best comes first."""
 
 from __future__ import annotations
 

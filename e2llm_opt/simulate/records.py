@@ -6,8 +6,6 @@ import os
 from pathlib import PurePath
 from typing import IO, TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from e2llm_opt.errors import Fault, InputError
 from e2llm_opt.plan.output import refuse_unwritable, replaced
 
@@ -84,7 +82,7 @@ def _blocks(simulation: Simulation) -> Iterator[dict[str, list[Any]]]:
     counted = simulation.counted
     for start in range(0, arrivals.num_requests, _BLOCK):
         rows = slice(start, start + _BLOCK)
-        served = simulation.entry[rows] >= 0
+        served = (simulation.entry[rows] >= 0).tolist()
         block: dict[str, list[Any]] = {
             "arrival_s": arrivals.arrival_s[rows].tolist(),
             "prompt_tokens": arrivals.prompt_tokens[rows].tolist(),
@@ -95,7 +93,8 @@ def _blocks(simulation: Simulation) -> Iterator[dict[str, list[Any]]]:
         }
         for name in COLUMNS[len(block) :]:
             values = getattr(simulation, name)[rows]
-            block[name] = np.where(served, values, None).tolist()
+            pairs = zip(values.tolist(), served, strict=True)
+            block[name] = [value if is_served else None for value, is_served in pairs]
         yield block
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from e2llm_opt.cost.pipeline import decode, decode_stages, prefill_of_lengths
 from e2llm_opt.cost.transfer import decode_loads, kv_routes, prefill_loads
 from e2llm_opt.problem import Role
+from e2llm_opt.runtime import MixedPause
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,12 +138,13 @@ def _batches(costs: Costs, actor: Actor, simulation: Simulation, r: int) -> _Bat
         return _Batches(np.zeros(1), np.ones(1, np.int64), 1.0)
     tokens = simulation.arrivals.output_tokens[own]
     finish = simulation.finish_s[own]
-    times = np.concatenate([finish - simulation.tpot_s[own] * tokens, finish])
-    change = np.concatenate([np.ones(len(finish), np.int64), -np.ones(len(finish), np.int64)])
-    order = np.argsort(times, kind="stable")
-    lasted = np.diff(times[order])
-    n = np.clip(np.cumsum(change[order])[:-1], 0, actor.slots)
-    seconds = np.bincount(n, weights=lasted, minlength=actor.slots + 1)[1:]
+    pauses = None
+    if actor.role is Role.MIXED:
+        begin = simulation.arrivals.arrival_s[own] + simulation.wait_prefill_s[own]
+        pauses = begin, begin + _pauses(costs, actor, simulation.arrivals.prompt_tokens[own])
+    seconds = batch_seconds(
+        finish - simulation.tpot_s[own] * tokens, finish, slots=actor.slots, pauses=pauses
+    )
     law = decode(costs, actor.cut, actor.slots, actor.spilled)
     rounds = seconds / law.tpot_s
     sizes = np.arange(1, actor.slots + 1)
@@ -150,6 +152,42 @@ def _batches(costs: Costs, actor: Actor, simulation: Simulation, r: int) -> _Bat
     rounds *= float(tokens.sum()) / produced if produced > 0 else 0.0
     mean = float((rounds * sizes).sum() / rounds.sum()) if rounds.sum() > 0 else 1.0
     return _Batches(rounds, law.micro_batches, mean)
+
+
+def batch_seconds(
+    join: Floats, finish: Floats, *, slots: int, pauses: tuple[Floats, Floats] | None = None
+) -> Floats:
+    """Return how long 1 … *slots* requests decoded at once [slots] [s].
+
+    Parameters
+    ----------
+    join, finish
+        Between which each request decodes [n] [s].
+    slots
+        Most at once.
+    pauses
+        Begins and ends of the times in which nothing decodes [n] [s].
+    """
+    begin, end = pauses if pauses is not None else (join[:0], join[:0])
+    times = np.concatenate([join, finish, begin, end])
+    change = np.zeros((len(times), 2), dtype=np.int64)
+    n, m = len(join), len(begin)
+    change[:n, 0], change[n : 2 * n, 0] = 1, -1
+    change[2 * n : 2 * n + m, 1], change[2 * n + m :, 1] = 1, -1
+    order = np.argsort(times, kind="stable")
+    lasted = np.diff(times[order])
+    busy, paused = np.cumsum(change[order], axis=0)[:-1].T
+    lasted[paused > 0] = 0.0
+    counts = np.bincount(np.clip(busy, 0, slots), weights=lasted, minlength=slots + 1)
+    return counts[1:].astype(np.float64)
+
+
+def _pauses(costs: Costs, actor: Actor, prompts: NDArray[np.int64]) -> Floats:
+    """Return for how long decoding stops for each prompt [n] [s]."""
+    lengths, row = np.unique(prompts, return_inverse=True)
+    found = prefill_of_lengths(costs, actor.cut, lengths.astype(np.float64), actor.spilled)
+    is_short = costs.problem.runtime.mixed_pause is MixedPause.OCCUPANCY
+    return (found.occupancy_s if is_short else found.latency_s)[row]
 
 
 def _stage_seconds(
