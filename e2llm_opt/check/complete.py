@@ -15,6 +15,7 @@ from e2llm_opt.plan.plan import (
     Predicted,
     Replica,
     RunProvenance,
+    UnusedDevice,
 )
 from e2llm_opt.problem import Role
 
@@ -47,7 +48,7 @@ def completed(report: Report, problem: Problem) -> Plan:
         problem=_problem(problem),
         replicas=tuple(_replica(r, shares[r.id]) for r in report.replicas),
         routes=report.routes,
-        unused_devices=(),
+        unused_devices=_unused(report, problem),
         predicted=Predicted(
             capacity_per_s=report.capacity_per_s or 0.0,
             stable=False,
@@ -82,6 +83,15 @@ def _shares(report: Report) -> dict[str, float]:
         carried = own if replica.role == Role.MIXED else split
         rates[replica.id] = replica.service_rate_per_s * carried / own if own > 0 else 0.0
     return rates
+
+
+def _unused(report: Report, problem: Problem) -> tuple[UnusedDevice, ...]:
+    used = {stage.device for replica in report.replicas for stage in replica.stages}
+    return tuple(
+        UnusedDevice(device=device.name, reason="not in the plan")
+        for device in problem.devices
+        if device.name not in used
+    )
 
 
 def _replica(figures: ReplicaFigures, rate: float) -> Replica:

@@ -119,7 +119,9 @@ def _figure() -> tuple[Any, Any]:
 
 
 def _save(figure: Any, path: str | os.PathLike[str]) -> None:  # noqa: ANN401 - matplotlib's
+    from matplotlib import rc_context  # noqa: PLC0415 - as above
+
     kind = PurePath(path).suffix.lower().removeprefix(".")
-    with replaced(path) as file:
-        # Without a date and random ids, equal runs give equal files.
+    # Without a date and random ids, equal runs give equal files.
+    with replaced(path) as file, rc_context({"svg.hashsalt": "e2llm-opt"}):
         figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)

@@ -223,11 +223,12 @@ def run_actors(
         raise InputError(f"routing must be {', '.join(_ROUTINGS)}, got '{routing}'.")
     prompts, row = np.unique(arrivals.prompt_tokens, return_inverse=True)
     system, resources = build_system(costs, actors, prompts, route_rates)
+    # Copies: numba would compile everything once more for a trace's read-only arrays.
     requests = Requests(
-        arrival=arrivals.arrival_s,
+        arrival=np.array(arrivals.arrival_s, dtype=np.float64),
         prompt=row.astype(np.int64),
-        prompt_tokens=arrivals.prompt_tokens,
-        output_tokens=arrivals.output_tokens,
+        prompt_tokens=np.array(arrivals.prompt_tokens, dtype=np.int64),
+        output_tokens=np.array(arrivals.output_tokens, dtype=np.int64),
     )
     state, records = _blank(system, arrivals.num_requests), _records(arrivals.num_requests)
     run(system, state, requests, records, (_ROUTINGS[routing], mean_context))
