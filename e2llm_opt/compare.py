@@ -201,7 +201,9 @@ def _row(
     )
     took = time.perf_counter() - began
     if not isinstance(answer, Plan):
-        return ComparisonRow(planner=name, plan=None, simulated=None, planning_s=took, reason=answer.reason)
+        return ComparisonRow(
+            planner=name, plan=None, simulated=None, planning_s=took, reason=answer.reason
+        )
     warmup = default_warmup(arrivals.num_requests) if terms.warmup is None else terms.warmup
     run = simulate(
         answer,

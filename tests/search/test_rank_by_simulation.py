@@ -58,9 +58,7 @@ def test_the_best_by_simulation_comes_first(
             assert one.figures.tpot_s == pytest.approx(run.tpot_s.mean())
 
 
-def test_the_objective_decides(
-    problem: Problem, outcomes: list[Outcome], arrivals: Trace
-) -> None:
+def test_the_objective_decides(problem: Problem, outcomes: list[Outcome], arrivals: Trace) -> None:
     by_cost = replace(problem, objective=Objective.COST)
     found = rank_by_simulation(costs_of(by_cost), outcomes, arrivals)
     powers = [

@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from e2llm_opt.check.check import check
 from e2llm_opt.check.complete import completed
-from e2llm_opt.plan.plan import Plan
+
 from e2llm_opt.problem import Problem
 from e2llm_opt.workload.trace import Trace
+
+if TYPE_CHECKING:
+    from e2llm_opt.plan.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 Stages = tuple[tuple[str, int, int], ...]
