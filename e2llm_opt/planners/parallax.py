@@ -8,7 +8,7 @@ layers are then divided in proportion to speed, as far as each device's capacity
 
 What is filled in: speed is memory bandwidth times decode efficiency, since Parallax names compute
 and bandwidth and answers are mostly bound by the latter. Devices are taken in the order of their
-capacity, which is the order of the pipeline. s*(k) is exact as long as at most 2000 states of open
+capacity, which is the order of the pipeline. s*(k) is exact as long as at most 300 states of open
 pipelines turn up; else the most promising are kept. Devices left over stay idle, since a plan has
 whole replicas; Parallax lets them hold some layers a second time and routes around. All are MIXED.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 WEIGHT_SHARE = 0.5
 """Of a device's memory; Parallax keeps 30 % for the KV cache and the rest free."""
-_MAX_STATES = 2000
+_MAX_STATES = 300
 
 
 class Parallax(Planner):
@@ -77,10 +77,10 @@ def best_pipelines(capacity: Sequence[int], num_layers: int) -> list[list[int]]:
 
     Of equal k, the fewest pipelines. Empty where the devices cannot hold *num_layers* layers.
 
-    >>> best_pipelines([6, 6, 2, 2, 2], 6)
-    [[0], [1], [2, 3, 4]]
-    >>> best_pipelines([4, 4, 3, 1, 1], 6)
-    [[0, 2], [1, 3, 4]]
+    >>> best_pipelines([6, 6, 3, 3], 6)  # 9 / 4 stages; two pipelines: 4 / 2
+    [[0], [1], [2, 3]]
+    >>> best_pipelines([6, 6, 2, 2, 2], 6)  # 9 / 5 stages; two pipelines: 4 / 2
+    [[0], [1]]
     """
     found: list[tuple[float, list[list[int]]]] = []
     for k in range(1, sum(capacity) // num_layers + 1):
@@ -103,7 +103,7 @@ def fewest_stages(capacity: Sequence[int], num_layers: int, k: int) -> list[list
         following = dict(states)
         for lacks, members in states.items():
             for j in range(k):
-                is_twin = j > 0 and (lacks[j], members[j]) == (lacks[j - 1], members[j - 1])
+                is_twin = j > 0 and lacks[j] == lacks[j - 1]
                 if lacks[j] == 0 or capacity[i] == 0 or is_twin:
                     continue
                 joined = [*zip(lacks, members, strict=True)]
