@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := build/demo
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
-CODE := e2llm_opt tests benchmarks docs
+CODE := e2llm_opt tests benchmarks docs examples
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench docs schema clean
+.PHONY: help install demo test test-all lint format bench coverage mutation docs schema clean
 
 help:
 	@echo "make demo      plan every file in examples/, check each plan, show the testbed's"
@@ -20,6 +20,8 @@ help:
 	@echo "make lint      ruff, mypy, import contracts, spelling"
 	@echo "make format    let ruff lay out and fix what it can"
 	@echo "make bench     measure everything, write docs/benchmarks.md (some minutes)"
+	@echo "make coverage  branches that the tests take, kernels as plain Python (a quarter of an hour)"
+	@echo "make mutation  put small faults into the code and see whether the tests notice (half an hour)"
 	@echo "make docs      write the output of commands into README.md and docs/ anew"
 	@echo "make schema    write e2llm_opt/plan/plan.schema.json anew"
 	@echo "make clean     remove .venv and everything built"
@@ -70,6 +72,17 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.write_report
+
+# Kernels that run as plain Python can be followed, but are slow: fewer random examples, and
+# without the tests that take minutes then.
+coverage: $(STAMP)
+	NUMBA_DISABLE_JIT=1 HYPOTHESIS_PROFILE=coverage \
+	    $(BIN)/python -m pytest -q -n 2 --benchmark-disable -m "not slow and not needs_jit" \
+	    --cov --cov-report=term tests
+
+mutation: $(STAMP)
+	@$(PIP) --editable '.[test,mutation]'
+	$(BIN)/python -m benchmarks.mutation
 
 docs: $(STAMP)
 	$(BIN)/python docs/record.py

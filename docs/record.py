@@ -19,6 +19,9 @@ _RECORDED = re.compile(
     re.DOTALL,
 )
 
+_ANSWERS = {0, 3}
+"""Exit codes of an answer: a plan, or the reason why there is none."""
+
 
 def recorded(text: str) -> str:
     """Return Markdown *text* with the output of its commands."""
@@ -34,8 +37,10 @@ def _with_output(match: re.Match[str]) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    if done.returncode not in _ANSWERS:
+        sys.exit(f"{match['command']}: exit code {done.returncode}\n{done.stderr}")
     return f"{match[1]}\n\n```text\n{done.stdout.rstrip()}\n```\n<!-- end of output -->"
 
 

@@ -30,11 +30,15 @@ if TYPE_CHECKING:
     from e2llm_opt.inventory.link import Link as Link
     from e2llm_opt.model.facts import ModelFacts as ModelFacts
     from e2llm_opt.model.model import Model as Model
+    from e2llm_opt.model.named import model_facts as model_facts
     from e2llm_opt.partition.partition import Partition as Partition
     from e2llm_opt.partition.partition import partition as partition
     from e2llm_opt.plan.infeasible import Infeasible as Infeasible
     from e2llm_opt.plan.json_file import load_plan as load_plan
     from e2llm_opt.plan.plan import Plan as Plan
+    from e2llm_opt.plan.plan import Replica as Replica
+    from e2llm_opt.plan.plan import Route as Route
+    from e2llm_opt.plan.plan import Stage as Stage
     from e2llm_opt.problem import Objective as Objective
     from e2llm_opt.problem import Problem as Problem
     from e2llm_opt.problem import Role as Role
@@ -69,15 +73,19 @@ _HOME = {
     "Problem": "problem",
     "Progress": "search.progress",
     "Provenance": "provenance",
+    "Replica": "plan.plan",
     "Report": "check.verdict",
     "Role": "problem",
+    "Route": "plan.plan",
     "Runtime": "runtime",
+    "Stage": "plan.plan",
     "Stop": "search.stop",
     "Violation": "check.verdict",
     "Workload": "workload.workload",
     "check": "check.check",
     "device_of_type": "inventory.device",
     "load_plan": "plan.json_file",
+    "model_facts": "model.named",
     "partition": "partition.partition",
     "plan": "solve",
     "plans": "solve",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -97,17 +98,26 @@ def plans(
         return explain(search, seed=seed)
     notes = (_INTERRUPTED,) if interruption.happened else ()
     run = seed, limits.method, began
-    return tuple(_document(search, outcome, notes, run) for outcome in chosen)
+    return tuple(
+        _document(search, (rank, outcome), notes, run)
+        for rank, outcome in enumerate(chosen, start=1)
+    )
 
 
 def _document(
-    search: Search, chosen: Outcome, notes: tuple[str, ...], run: tuple[int, str, float]
+    search: Search,
+    ranked: tuple[int, Outcome],
+    notes: tuple[str, ...],
+    run: tuple[int, str, float],
 ) -> Plan:
-    from e2llm_opt.search import alternatives, assemble, cautions  # noqa: PLC0415 - as above
+    from e2llm_opt.search import alternatives, assemble  # noqa: PLC0415 - as above
+    from e2llm_opt.search.cautions import cautions  # noqa: PLC0415
+    from e2llm_opt.search.explain import explain  # noqa: PLC0415
 
     costs = search.evaluator.costs
+    rank, chosen = ranked
     seed, method, began = run
-    return Plan(
+    found = Plan(
         problem=assemble.problem_of(costs.problem, seed, method),
         replicas=assemble.replicas_of(costs, chosen),
         routes=assemble.routes_of(costs, chosen),
@@ -115,10 +125,15 @@ def _document(
         predicted=assemble.predicted_of(costs, chosen),
         bound=Bound(),
         alternatives=alternatives.alternatives_of(search, chosen),
-        warnings=(*notes, *search.remarks(chosen), *cautions.cautions(costs, chosen)),
+        warnings=(*notes, *search.remarks(chosen)),
         provenance=RunProvenance(
             e2llm_opt=__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             elapsed_s=round(time.monotonic() - began, 3),
         ),
+    )
+    return replace(
+        found,
+        explain=explain(costs, chosen, found, rank),
+        warnings=(*found.warnings, *cautions(costs, chosen, found)),
     )

@@ -313,12 +313,25 @@ class World:
         """Least slowest stage, or least sum, over all orders, subsets and cuts; inf for none."""
         best = math.inf
         for cut in self.cuts(rows):
-            if self.fits(cut, slots):
+            if self.fits(cut, slots) and self.is_allowed(cut, rows):
                 times = self.times(cut, role, slots, micro_batches)
                 total = sum(stage + hop for stage, hop in times)
                 if total < math.inf:  # the way back must exist, even where it costs no stage
                     best = min(best, total if criterion == "sum" else slowest(times))
         return best
+
+    def is_allowed(self, cut: Cut, rows: Sequence[int]) -> bool:
+        """Whether a cut over some of *rows* has the layers that constraints ask for."""
+        limits = self.problem.constraints
+        held = {self.problem.devices[d].name: stop - start for d, start, stop in cut}
+        names = [self.problem.devices[d].name for d in rows]
+        pinned = {name for devices in limits.pins.values() for name in devices}
+        return all(
+            held.get(name, 0) == limits.fixed_layers[name]
+            if name in limits.fixed_layers
+            else name in held or not (limits.use_all_devices or name in pinned)
+            for name in names
+        )
 
     def cuts(self, rows: Sequence[int]) -> Iterator[Cut]:
         """Every legal cut over every ordered subset of *rows*."""

@@ -120,6 +120,7 @@ def sample_plan() -> Plan:
                 break_even_bandwidth_mbit_s=2450.0,
             ),
         ),
+        explain=("Groups: mac holds the whole model.", "Roles: all MIXED: waits 0.287 s longer."),
         warnings=("the efficiency of phone is assumed",),
         provenance=RunProvenance(
             e2llm_opt="0.1.0", created="2026-01-02T03:04:05+00:00", elapsed_s=1.25

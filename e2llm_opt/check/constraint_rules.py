@@ -19,15 +19,16 @@ def pin_rules(given: GivenPlan, problem: Problem) -> Iterator[Violation]:
     names = {replica.id for replica in given.replicas}
     users: dict[str, str] = {}
     for pin, devices in problem.constraints.pins.items():
-        homes = {device: home.get(device, "no replica") for device in devices}
-        wanted = pin if pin in names else next(iter(homes.values()))
-        for device, have in homes.items():
-            if have != wanted or have not in names:
+        homes = [home[device] for device in devices if device in home]
+        # A plan by hand may name no replica; then the first device says which one is meant.
+        wanted = pin if pin in names or not homes else homes[0]
+        for device in devices:
+            if home.get(device) != wanted:
                 yield Violation(
                     what=f"constraints.pin: {device} must hold layers in replica {pin}",
                     device=device,
                     need=pin,
-                    have=have,
+                    have=home.get(device, "no replica"),
                 )
         other = users.setdefault(wanted, pin)
         if other != pin and wanted in names:

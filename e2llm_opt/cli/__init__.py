@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from e2llm_opt.cli.group import LazyGroup, command_line
-from e2llm_opt.cli.streams import occupy_closed_streams
+from e2llm_opt.cli.streams import prepare_streams
 
 
 def main() -> None:
     """Run ``e2llm-opt``; the console script's entry point."""
-    occupy_closed_streams()
+    prepare_streams()
     command_line.main(prog_name="e2llm-opt")
 
 

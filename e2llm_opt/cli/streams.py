@@ -1,8 +1,11 @@
-"""Standard streams that are closed, full, or without a reader: one sentence, never a traceback."""
+"""Standard streams that are closed, full, ASCII or without a reader: never a traceback."""
 
 from __future__ import annotations
 
+import codecs
 import errno
+import io
+import json
 import os
 import sys
 from contextlib import contextmanager, suppress
@@ -21,7 +24,26 @@ _UNWRITABLE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.
 """What the system says when a disk takes no more, or when a stream is closed."""
 
 
-def occupy_closed_streams() -> None:
+def prepare_streams() -> None:
+    """Make standard streams fit for what will be written; for a program, not for a library."""
+    _occupy_closed_streams()
+    codecs.register_error(_ESCAPED, _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ESCAPED)
+
+
+_ESCAPED: Final = "e2llm-opt-escaped"
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Write what an encoding lacks as JSON does, so that JSON stays JSON in a C locale."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+def _occupy_closed_streams() -> None:
     """Fill in for standard streams that are closed (``>&-``).
 
     Python has None for them, and the next file to be opened would become standard output.

@@ -11,7 +11,8 @@ from e2llm_opt.loading.fields import Text, shown
 from e2llm_opt.loading.schema import RuntimeEntry
 from e2llm_opt.loading.validate import checked, unknown_key
 from e2llm_opt.model.build import build_model, is_format_of
-from e2llm_opt.model.hf_config import FACT_KEYS, facts, facts_from_config, load_config
+from e2llm_opt.model.hf_config import FACT_KEYS, facts_from_config
+from e2llm_opt.model.named import facts_at
 from e2llm_opt.runtime import Runtime, runtime
 
 if TYPE_CHECKING:
@@ -113,12 +114,4 @@ def _from_name(value: str, faults: Faults) -> ModelFacts | None:
     name = checked(Text, value, ("model",), faults)
     if name is None:
         return None
-    path = faults.document.beside(("model",), value)
-    if value.lower().endswith(".gguf"):
-        from e2llm_opt.model.gguf_file import load_gguf  # noqa: PLC0415 - gguf is slow to import
-
-        return load_gguf(path)
-    if value.lower().endswith(".json"):
-        return load_config(path)
-    is_folder = value.startswith((".", "/", "~")) and path.is_dir()
-    return load_config(path / "config.json") if is_folder else facts(value)
+    return facts_at(value, faults.document.beside(("model",), value))

@@ -23,6 +23,8 @@ class ModelFacts:
         Leading layers without experts (DeepSeek's ``first_k_dense_replace``).
     kv_lora_rank, q_lora_rank, qk_rope_head_dim, qk_nope_head_dim, v_head_dim
         Multi-head latent attention; 0 elsewhere.
+    max_position_embeddings
+        Longest context the model was made for [tokens]; 0: unknown.
     sliding_window, layer_types
         Window [tokens] and which layers have it: ``sliding_attention``, ``full_attention`` or
         ``linear_attention`` (no growing KV cache); None: no layer is windowed.
@@ -72,6 +74,7 @@ class ModelFacts:
     qk_rope_head_dim: int = 0
     qk_nope_head_dim: int = 0
     v_head_dim: int = 0
+    max_position_embeddings: int = 0
     sliding_window: int = 0
     layer_types: tuple[str, ...] | None = None
     linear_num_key_heads: int = 0

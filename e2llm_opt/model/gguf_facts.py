@@ -51,6 +51,7 @@ def facts_of(
         ),
         **_expert_facts(reader, architecture, layers),
         **_table_facts(reader, architecture, sizes, width),
+        "max_position_embeddings": reader.whole(f"{architecture}.context_length") or 0,
     }
     if not max(attention.heads) and any(layer.has_keys for layer in layers):
         reader.fault(f"{architecture}.attention.head_count", "missing", "there is attention")

@@ -50,6 +50,9 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {
     "qk_rope_head_dim": ("qk_rope_head_dim",),
     "qk_nope_head_dim": ("qk_nope_head_dim",),
     "v_head_dim": ("v_head_dim",),
+    "max_position_embeddings": (
+        *("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"),
+    ),
     "sliding_window": ("sliding_window", "sliding_window_size", "attention_chunk_size"),
     "linear_num_key_heads": ("linear_num_key_heads",),
     "linear_num_value_heads": ("linear_num_value_heads",),
@@ -94,7 +97,8 @@ def facts(name: str) -> ModelFacts:
         When the catalogue has no such model.
     """
     entry = model_entry(name)
-    return facts_from_config(entry.facts, name=entry.key)
+    longest = {"max_position_embeddings": entry.max_context_tokens}
+    return facts_from_config({**entry.facts, **longest}, name=entry.key)
 
 
 def load_config(path: str | os.PathLike[str]) -> ModelFacts:

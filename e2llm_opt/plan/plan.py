@@ -189,6 +189,7 @@ class Plan:
     predicted: Predicted
     bound: Bound
     alternatives: tuple[Alternative, ...]
+    explain: tuple[str, ...] = ()
     warnings: tuple[str, ...]
     provenance: RunProvenance
 

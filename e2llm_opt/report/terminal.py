@@ -14,7 +14,7 @@ from e2llm_opt.report.quantities import gib, number, percent, rate, seconds, siz
 from e2llm_opt.report.screen import section, show, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
 
@@ -46,6 +46,8 @@ def _parts(plan: Plan) -> Iterator[RenderableType]:
         yield from section("Routes", _routes(plan))
     if plan.alternatives:
         yield from section("Alternatives", _alternatives(plan))
+    if plan.explain:
+        yield from section("Why", _listed(plan.explain))
     if plan.unused_devices:
         yield from section("Unused devices", _unused(plan))
     if plan.warnings:
@@ -167,10 +169,21 @@ def _alternatives(plan: Plan) -> RenderableType:
             rate(other.capacity_per_s),
         )
         reason = f"{other.name}: {other.why_not}"
+        if any(reason in line for line in plan.explain):
+            continue
         if other.break_even_bandwidth_mbit_s is not None:
             reason += f" (would pay above {number(other.break_even_bandwidth_mbit_s)} Mbit/s)"
         reasons.append(reason)
-    return Group(figures, Text("\nWhy not:", style="bold"), Text("\n".join(reasons)))
+    if not reasons:
+        return figures
+    return Group(figures, Text("\nWhy not:", style="bold"), _listed(reasons))
+
+
+def _listed(lines: Iterable[str]) -> Table:
+    answer = Table.grid(padding=(0, 1, 0, 0))
+    for line in lines:
+        answer.add_row("-", line)
+    return answer
 
 
 def _unused(plan: Plan) -> Text:

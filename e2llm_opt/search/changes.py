@@ -154,10 +154,12 @@ def _spilled(problem: Problem) -> Iterator[Change]:
     """Yield the least host RAM that one card, or else all cards together, would need."""
     if not sum(problem.model.layer_spillable_bytes):
         return
+    # RAM that a device of the same host computes in is not to be had.
+    taken = {d.host for d in problem.devices if d.memory_kind is not MemoryKind.DISCRETE}
     cards = [
         device.name
         for device in problem.devices
-        if device.memory_kind is MemoryKind.DISCRETE
+        if device.host not in taken
         and not device.can_spill
         and device.name not in problem.constraints.exclude
     ]

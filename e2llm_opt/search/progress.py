@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from e2llm_opt.problem import Role
+from e2llm_opt.search.phrases import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -198,16 +199,12 @@ def described(roles: Sequence[Role], about: dict[str, float]) -> str:
     counts = [(roles.count(role), role) for role in Role]
     words = [" + ".join(f"{count} {role}" for count, role in counts if count)]
     if "wait" in about:
-        words.append(f"waiting {_time(about['wait'])}")
+        words.append(f"waiting {time_text(about['wait'])}")
     elif "capacity" in about:
         words.append("not stable")
     if "capacity" in about:
         words.append(f"capacity {about['capacity']:.3g}/s")
     latency = about.get("alone", about.get("latency"))
     if latency is not None:
-        words.append(f"latency {_time(latency)}")
+        words.append(f"latency {time_text(latency)}")
     return ", ".join(words)
-
-
-def _time(value: float) -> str:
-    return f"{value:.3g} s" if value >= 1 or value == 0 else f"{1e3 * value:.3g} ms"

@@ -60,7 +60,7 @@ class Lengths:
             When no lognormal has both (p95 must lie within 1 … 3.87 times the mean).
         """
         # ln(p95/mean) = z·sigma - sigma²/2 has its smaller root where lengths vary least.
-        ratio = math.log(p95 / mean) if p95 > 0 and mean > 0 else -1.0
+        ratio = math.log(p95 / mean) if p95 >= mean > 0 else -1.0
         if ratio < 0 or _Z95**2 - 2 * ratio < 0:
             raise InputError(
                 f"No lognormal has mean {mean:g} and p95 {p95:g}: p95 must be between "

@@ -1,5 +1,6 @@
 """Each rule broken once; a plan that breaks none is valid."""
 
+import itertools
 import json
 from dataclasses import asdict, replace
 from typing import Any
@@ -114,6 +115,7 @@ def test_a_stage_starts_only_where_the_model_allows_it() -> None:
     what, name, need, have = single(pair(), problem(TWO, model=picky))
     assert "must not start" in what
     assert (name, need, have) == ("b", "0, 1, 3", 2)
+    assert check(pair(), problem(TWO, model=replace(MODEL, allowed_stage_starts=(2,)))).valid
 
 
 def test_unconnected_neighbours_are_a_violation_each_way() -> None:
@@ -144,6 +146,8 @@ def test_memory_is_judged_even_where_layers_are_missing() -> None:
     tight = Inventory(devices=(device("a", memory_bytes=1000.0), device("b")), links=TWO.links)
     found = violations(by_hand(stage("a", 0, 2), stage("b", 3, 4)), problem(tight))
     assert ["left out" in found[0][0], "memory exceeded" in found[1][0]] == [True, True]
+    # 2000 of layers, 500 of the embedding, 100 of the engine, and one slot: 2 · 2 B · 32 tokens.
+    assert found[1][2] == 2728
 
 
 # ---- slots and speed
@@ -175,6 +179,12 @@ def test_a_prefill_replica_has_one_slot() -> None:
     assert (need, have) == (1, 2)
 
 
+def test_a_prefill_replica_may_say_that_it_has_no_slot_to_decode_in() -> None:
+    plan = split()
+    plan["replicas"][0]["slots"] = 0
+    assert check(plan, problem(FOUR)).valid
+
+
 def test_a_floor_of_speed_is_judged_with_the_pauses() -> None:
     # 16.385 s a token with pauses, 11.96 without.
     floor = problem(TWO, workload=replace(WORKLOAD, min_tokens_per_s=1 / 16))
@@ -186,6 +196,16 @@ def test_a_floor_of_speed_is_judged_with_the_pauses() -> None:
 def test_a_tpot_limit_is_judged_with_the_pauses() -> None:
     limit = problem(TWO, workload=replace(WORKLOAD, slo_tpot_s=16.0))
     assert single(pair(slots=2), limit)[2:] == (16.0, pytest.approx(16.385))
+
+
+@pytest.mark.parametrize(("share", "is_valid"), [(5e-10, True), (2e-9, False)])
+def test_a_limit_is_met_but_for_rounding(share: float, is_valid: bool) -> None:
+    tpot_s = check(pair(slots=2), problem(TWO)).replicas[0].tpot_s
+    assert tpot_s is not None
+    limit = problem(TWO, workload=replace(WORKLOAD, slo_tpot_s=tpot_s * (1 - share)))
+    assert check(pair(slots=2), limit).valid is is_valid
+    floor = problem(TWO, workload=replace(WORKLOAD, min_tokens_per_s=(1 + share) / tpot_s))
+    assert check(pair(slots=2), floor).valid is is_valid
 
 
 def test_a_decode_replica_does_not_pause() -> None:
@@ -203,9 +223,10 @@ def test_half_a_disaggregated_plan_is_a_violation(role: str) -> None:
 
 def test_an_engine_that_cannot_move_kv_caches_is_mixed() -> None:
     fixed = problem(FOUR, runtime=runtime(has_disaggregation=False))
-    what, _, need, _ = single(split(), fixed)
+    what, _, *amounts = single(split(), fixed)
     assert "cannot move" in what
-    assert need == "MIXED only"
+    assert amounts == ["MIXED only", "2 PREFILL or DECODE"]
+    assert check(pair(), fixed).valid
 
 
 @pytest.mark.parametrize(
@@ -243,6 +264,46 @@ def test_claims_about_places_are_checked(claim: dict[str, Any], thing: str) -> N
     what, name, _, _ = single(plan, problem(TWO))
     assert what == f"r0: {thing} of stage 0"
     assert name == "a"
+
+
+@pytest.mark.parametrize(
+    ("head", "embedding", "at"),
+    [("last", "first", (2, 0)), ("last", "host", (2, 2)), ("first", "first", (0, 0))],
+)
+def test_head_and_embedding_lie_where_the_engine_puts_them(
+    head: Any, embedding: Any, at: tuple[int, int]
+) -> None:
+    engine = problem(FOUR, runtime=runtime(head=head, embedding=embedding))
+    for places in itertools.product(range(3), repeat=2):
+        stages = [
+            stage(name, start, stop, head=index == places[0], embedding=index == places[1])
+            for index, (name, start, stop) in enumerate(
+                zip("abc", (0, 2, 3), (2, 3, 4), strict=True)
+            )
+        ]
+        found = {what for what, *_ in violations(by_hand(*stages), engine)}
+        assert found == {
+            f"r0: {thing} of stage {index}"
+            for thing, right, said in zip(("head", "embedding"), at, places, strict=True)
+            for index in (right, said)
+            if right != said
+        }
+
+
+def test_a_single_stage_has_no_next_hop() -> None:
+    plan = by_hand(stage("a", 0, 4, next_hop={"device": "a"}))
+    assert single(plan, problem(TWO)) == ("r0: next hop of stage 0", "a", "none", "a")
+
+
+@pytest.mark.parametrize("hops", ["bca", "cab"])
+def test_next_hops_lead_once_around(hops: str) -> None:
+    stages = [
+        stage(name, start, stop, next_hop={"device": hop})
+        for name, start, stop, hop in zip("abc", (0, 2, 3), (2, 3, 4), hops, strict=True)
+    ]
+    found = violations(by_hand(*stages), problem(FOUR))
+    expected = [] if hops == "bca" else [("a", "b", "c"), ("b", "c", "a"), ("c", "a", "b")]
+    assert [tuple(rest) for _, *rest in found] == expected
 
 
 @pytest.mark.parametrize(
@@ -386,6 +447,16 @@ def test_a_difference_below_the_tolerance_is_none() -> None:
     assert check(near, problem(TWO)).valid
 
 
+@pytest.mark.parametrize(("more", "is_valid"), [(-2, False), (-1, True), (1, True), (2, False)])
+def test_bytes_may_be_rounded_to_the_next(more: int, is_valid: bool) -> None:
+    plan = json.loads(json.dumps(SPLIT_PLAN))
+    plan["routes"][0]["kv_bytes"] += more
+    assert check(plan, problem(FOUR)).valid is is_valid
+    plan = json.loads(json.dumps(MIXED_PLAN))
+    plan["replicas"][0]["stages"][0]["memory_bytes"]["kv_cache"] += more
+    assert check(plan, problem(TWO)).valid is is_valid
+
+
 def test_zero_in_the_phase_a_replica_takes_no_part_in_is_not_stated() -> None:
     plan = json.loads(json.dumps(SPLIT_PLAN))
     for key in plan["replicas"][0]["decode"].keys() - {"micro_batches"}:
@@ -427,6 +498,11 @@ def test_a_lower_capacity_is_accepted_where_it_fills_a_link() -> None:
     assert check({**twice, "predicted": {"capacity_per_s": limit}}, thin).valid
     lower = single({**twice, "predicted": {"capacity_per_s": 0.9 * limit}}, thin)
     assert "capacity" in lower[0]
+    # Replicas could serve what arrives, links not.
+    rate = (limit + alone) / 2
+    busy = problem(thin.inventory, workload=replace(WORKLOAD, rate_per_s=rate))
+    found = single({**twice, "predicted": {"capacity_per_s": limit, "stable": True}}, busy)
+    assert found[2:] == (rate, limit)
 
 
 def test_kv_transfers_may_be_what_limits_capacity() -> None:
@@ -446,6 +522,15 @@ def test_stable_is_refused_where_more_arrives_than_can_be_served() -> None:
     assert (need, have) == (1.0, pytest.approx(1 / 65.54))
 
 
+@pytest.mark.parametrize(("share", "is_valid"), [(0.5, True), (1 + 5e-7, True), (1 + 2e-6, False)])
+def test_stable_is_believed_up_to_the_capacity(share: float, is_valid: bool) -> None:
+    capacity = check(pair(slots=2), problem(TWO)).capacity_per_s
+    assert capacity is not None
+    busy = problem(TWO, workload=replace(WORKLOAD, rate_per_s=share * capacity))
+    assert check({**pair(slots=2), "predicted": {"stable": True}}, busy).valid is is_valid
+    assert check({**pair(slots=2), "predicted": {"stable": False}}, busy).valid
+
+
 def test_a_context_longer_than_fits_is_a_violation() -> None:
     assert single(pair(slots=2, max_context_tokens=926), problem(TWO))[2:] == (925, 926)
 
@@ -457,6 +542,24 @@ def test_a_longest_context_that_is_not_the_longest_is_a_violation() -> None:
 def test_a_context_that_fills_memory_to_the_byte_may_be_rounded_down() -> None:
     """925 tokens fill it exactly; another order of the same sum may find them a hair too many."""
     assert check(pair(slots=2, max_context_tokens=924), problem(TWO)).valid
+
+
+@pytest.mark.parametrize(
+    ("stated", "is_valid"),
+    [
+        (36_996, False),
+        (36_997, True),
+        (37_000, True),
+        (37_001, True),
+        (37_002, True),
+        (37_003, False),
+    ],
+)
+def test_half_a_byte_is_no_matter_of_the_longest_context(stated: int, is_valid: bool) -> None:
+    # 0.2 B a token in 7400 B: 37000 tokens, or two more with half a byte too many.
+    light = problem(TWO, model=replace(MODEL, layer_kv_bytes_per_token=(0.05,) * 4))
+    assert check(pair(slots=2), light).replicas[0].max_context_tokens == 37_002
+    assert check(pair(slots=2, max_context_tokens=stated), light).valid is is_valid
 
 
 # ---- plans as objects

@@ -58,6 +58,15 @@ def test_prefill_of_a_layer_computes_with_half_the_prompt_as_context() -> None:
     assert formulas.layer_prefill_s(small(model=heavy), A, 0) == pytest.approx(16.5)
 
 
+def test_half_of_an_odd_number_of_tokens_is_no_whole_number() -> None:
+    heavy = replace(MODEL, layer_attention_flops=(5.0,) * 4)
+    odd = replace(WORKLOAD, prompt=Lengths(mean=17.0), output=Lengths(mean=7.0))
+    asked = small(model=heavy, workload=odd)
+    # Contexts 8.5 and 17 + 3.5: 17 · (10 + 5 · 8.5) / 50 and 3 · (10 + 5 · 20.5) / 50.
+    assert formulas.layer_prefill_s(asked, A, 0) == pytest.approx(17.85 + 0.5)
+    assert formulas.layer_decode_s(asked, A, 0, 3) == pytest.approx(6.75 + 0.5)
+
+
 def test_a_fractional_remainder_is_a_chunk_of_its_own() -> None:
     longer = replace(WORKLOAD, prompt=Lengths(mean=16.5))
     assert formulas.layer_prefill_s(small(workload=longer), A, 0) == pytest.approx(6.5)

@@ -8,10 +8,22 @@ import pytest
 
 from e2llm_opt.check.check import check
 from e2llm_opt.check.verdict import ReplicaFigures
+from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.problem import Problem
 from e2llm_opt.runtime import MixedPause
 from e2llm_opt.workload.workload import Lengths
-from tests.check.small import MODEL, WORKLOAD, pair, problem, runtime, star
+from tests.check.small import (
+    MODEL,
+    WORKLOAD,
+    device,
+    link,
+    pair,
+    problem,
+    replica,
+    runtime,
+    stage,
+    star,
+)
 
 TWO = star("a", "b")
 
@@ -133,6 +145,55 @@ def test_a_decode_replica_serves_all_slots_in_one_round_a_token() -> None:
     own = figures(pair("DECODE", slots=2), problem(TWO))
     assert own.service_rate_per_s == pytest.approx(2 / (8 * 11.96))
     assert own.tpot_s == pytest.approx(11.96)
+
+
+@pytest.mark.parametrize(
+    ("role", "expected"),
+    [("PREFILL", 17.7), ("DECODE", 8 * 11.96), ("MIXED", 17.7 + 8 * 11.96)],
+)
+def test_one_request_takes_what_its_replica_does_for_it(role: str, expected: float) -> None:
+    slots = 1 if role == "PREFILL" else 2
+    assert figures(pair(role, slots=slots), problem(TWO)).latency_s == pytest.approx(expected)
+
+
+def ring(speeds: tuple[float, float, float]) -> Inventory:
+    """Return three devices, each with a line of its own to the next one."""
+    ends = (("a", "b"), ("b", "c"), ("c", "a"))
+    return Inventory(
+        devices=tuple(device(name) for name in "abc"),
+        links=tuple(link(*pair, speed=speed) for pair, speed in zip(ends, speeds, strict=True)),
+    )
+
+
+def three(**more: Any) -> dict[str, Any]:
+    """Return a plan of one replica: layers 0 and 1 on a, 2 on b, 3 on c."""
+    stages = (stage("a", 0, 2), stage("b", 2, 3), stage("c", 3, 4))
+    return {"replicas": [replica("MIXED", *stages, **more)]}
+
+
+def test_each_stage_sends_to_the_next_and_the_last_to_the_first() -> None:
+    own = figures(three(slots=1), problem(ring((100.0, 50.0, 25.0))))
+    hops = [one.next_hop for one in own.stages if one.next_hop is not None]
+    assert [hop.device for hop in hops] == ["b", "c", "a"]
+    # 20 B, 20 B and an id of 4 B back; 0.275 s of latency and fixed cost each.
+    expected = [0.275 + 20 / 100, 0.275 + 20 / 50, 0.275 + 4 / 25]
+    assert [hop.decode_time_s for hop in hops] == pytest.approx(expected)
+    # Two chunks of 160 B.
+    expected = [2 * (0.275 + 160 / 100), 2 * (0.275 + 160 / 50), 0.0]
+    assert [hop.prefill_time_s for hop in hops] == pytest.approx(expected)
+
+
+def test_of_three_stages_each_works_while_the_others_do() -> None:
+    own = figures(three(slots=3), problem(ring((100.0, 100.0, 100.0))))
+    assert own.decode is not None
+    # Two streams at a time: 5.32 + 0.675, 2.66 + 0.675, 2.66 + 1.6, and 0.355 back; twice 5.995
+    # is less. One at a time would be three times 5.16 + 0.475.
+    assert own.decode.micro_batches == 2
+    assert own.decode.bottleneck_s == pytest.approx(5.995)
+    assert own.decode.tpot_s == pytest.approx(13.945)
+    # A chunk: 4.5 + 1.875, 2.25 + 1.875, 2.25 + 0.4.
+    assert own.prefill.latency_s == pytest.approx(6.375 + 4.125 + 2.65 + 6.375)
+    assert own.prefill.bottleneck_s == pytest.approx(2 * 6.375)
 
 
 def test_the_longest_context_fills_the_tightest_stage() -> None:

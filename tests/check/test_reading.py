@@ -37,6 +37,7 @@ def test_a_plan_needs_replicas(document: Any) -> None:
 def test_an_infeasible_answer_is_no_plan() -> None:
     found = faults({"schema": "e2llm-opt/infeasible/v1", **pair()})
     assert "e2llm-opt/infeasible/v1" in found["schema"]
+    assert list(faults({"schema": "~", **pair()})) == ["schema"]
 
 
 def test_every_fault_is_told_at_once() -> None:
@@ -103,6 +104,36 @@ def test_rates_are_finite_numbers(key: str, number: Any) -> None:
     assert list(faults(pair(**{key: number}))) == [f"replicas[0].{key}"]
 
 
+@pytest.mark.parametrize("number", [0, 0.0, 1e30, int(1e30), 5])
+def test_the_largest_number_and_the_smallest_are_read(number: float) -> None:
+    assert read_plan(pair(utilisation=number)).replicas[0].stated == {"utilisation": number}
+
+
+@pytest.mark.parametrize("number", [int(1e30) + 10**20, -(10**40)])
+def test_a_whole_number_is_shown_unless_it_is_absurd(number: int) -> None:
+    shown = "must be a whole number, zero or more, got "
+    assert faults(pair(slots=-7)) == {"replicas[0].slots": f"{shown}-7"}
+    assert faults(pair(slots=number)) == {"replicas[0].slots": f"{shown}a huge number"}
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("x" * 38, f"'{'x' * 38}'"),
+        ("x" * 39, f"'{'x' * 17}...{'x' * 18}'"),
+        ([1, "b", 3], "[1, 'b', 3]"),
+        ((1, "b", 3, 4), "[1, 'b', 3, ...]"),
+        ([[1], {}], "[[...], {}]"),
+        ({"a": 1}, "a mapping"),
+        (2.5, "2.5"),
+    ],
+)
+def test_a_message_shows_a_value_but_not_much_of_it(value: Any, shown: str) -> None:
+    assert faults(pair(slots=value)) == {
+        "replicas[0].slots": f"must be a whole number, zero or more, got {shown}"
+    }
+
+
 def test_a_number_that_python_does_not_print_is_told() -> None:
     assert faults(pair(slots=HUGE**2)) == {
         "replicas[0].slots": "must be a whole number, zero or more, got a huge number"
@@ -140,6 +171,13 @@ def test_the_other_parts_are_optional_but_well_formed(more: Any, path: str) -> N
 def test_a_misspelt_key_is_a_fault_with_a_hint() -> None:
     with pytest.raises(InputError, match=r"replicas\[0\]\.slot: unknown key; did you mean slots"):
         read_plan(pair(slot=4))
+
+
+def test_a_key_like_no_other_is_a_fault_without_a_hint() -> None:
+    with pytest.raises(InputError) as caught:
+        read_plan(pair(qqqq=4))
+    (fault,) = caught.value.faults
+    assert (fault.path, fault.wrong, fault.right) == ("replicas[0].qqqq", "unknown key", "")
 
 
 def test_no_micro_batches_are_none() -> None:

@@ -15,9 +15,9 @@ from e2llm_opt.check.check import check
 from e2llm_opt.check.formulas import Seat
 from e2llm_opt.check.paths import Ways
 from e2llm_opt.check.pipeline import Pipeline
-from e2llm_opt.check.spill import missing_keys
+from e2llm_opt.check.spill import missing_keys, some, spill_as_needed
 from e2llm_opt.check.verdict import Report
-from e2llm_opt.inventory.device import Device, MemoryKind
+from e2llm_opt.inventory.device import Device
 from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.model.model import Model
 from e2llm_opt.problem import Problem, Role
@@ -289,6 +289,19 @@ def test_nothing_is_spilled_that_fits_to_the_byte() -> None:
     assert spilled(check(whole(), alone(card(memory=4912.0)))) == [(2,)]
 
 
+@pytest.mark.parametrize(("excess", "layers"), [(0.5, ()), (0.75, (2,)), (600.5, (2,))])
+def test_half_a_byte_spills_nothing(excess: float, layers: tuple[int, ...]) -> None:
+    seat = Seat(device=card(), start=0, stop=4, has_embedding=True, has_head=True)
+    assert spill_as_needed(FFN, seat, excess).spilled == layers
+
+
+def test_a_single_byte_can_be_spilled() -> None:
+    tiny = replace(FFN, layer_spillable_bytes=(1.0, 0.0, 0.0, 0.0))
+    assert spilled(check(whole(), alone(card(memory=5511.0), model=tiny))) == [(0,)]
+    report = check(whole(spilled_layers=[0]), alone(card(), model=tiny))
+    assert (report.valid, spilled(report)) == (True, [(0,)])
+
+
 def test_layers_without_ffn_are_not_spilled() -> None:
     bare = replace(FFN, layer_spillable_bytes=(600.0, 0.0, 0.0, 0.0))
     report = check(whole(), alone(card(memory=4000.0), model=bare))
@@ -337,22 +350,18 @@ def one_stage(sizes: list[float], slots: int, **more: Any) -> dict[str, Any]:
     return {"replicas": [replica("MIXED", stage("a", 0, len(sizes), **more), slots=slots)]}
 
 
-@given(SIZES, st.integers(1, 4), st.integers(0, 40), st.sampled_from(MemoryKind), st.booleans())
+@given(SIZES, st.integers(1, 4), st.integers(0, 40), st.booleans())
 def test_no_smaller_set_of_layers_would_do(
-    sizes: list[float],
-    slots: int,
-    tens: int,
-    kind: MemoryKind,
-    hosted: bool,
+    sizes: list[float], slots: int, tens: int, hosted: bool
 ) -> None:
     # In plain numbers: layers, KV cache of 2 B · 32 tokens, engine, head; the embedding.
     all_bytes = 1000 * len(sizes) + slots * 64 * len(sizes) + 100 + 400
-    if not hosted or kind is not MemoryKind.DISCRETE:
+    if not hosted:
         all_bytes += 500
     memory = all_bytes - 100 * tens + 37
     if memory <= 0:
         return
-    one = card(memory=memory, host=1e6, memory_kind=kind)
+    one = card(memory=memory, host=1e6)
     engine = runtime(embedding="host" if hosted else "first")
     report = check(one_stage(sizes, slots), alone(one, model=model_of(sizes), runtime=engine))
     (chosen,) = spilled(report)
@@ -419,10 +428,10 @@ def test_an_empty_list_spills_nothing() -> None:
 def test_spilled_layers_lie_in_their_stage() -> None:
     both = Inventory(devices=(card("a"), card("b")), links=(link("a", "b"),))
     plan = pair(slots=2)
-    plan["replicas"][0]["stages"][1]["spilled_layers"] = [2, 1, 4, 0]
+    plan["replicas"][0]["stages"][1]["spilled_layers"] = [2, 1, 4, 0, 7]
     report = check(plan, problem(both, model=FFN))
     assert violations(report) == [
-        ("r0: spilled layers outside the stage", "b", "[2, 4)", "0, 1, 4")
+        ("r0: spilled layers outside the stage", "b", "[2, 4)", "0, 1, 4, 7")
     ]
     assert spilled(report) == [(), (2,)]
 
@@ -463,6 +472,11 @@ def test_a_layer_without_ffn_cannot_be_spilled() -> None:
         )
     ]
     assert spilled(report) == [(0,)]
+
+
+def test_of_many_layers_the_first_eight_are_told() -> None:
+    assert some(range(8)) == "0, 1, 2, 3, 4, 5, 6, 7"
+    assert some(range(9)) == "0, 1, 2, 3, 4, 5, 6, 7, …"
 
 
 @pytest.mark.parametrize("engine", [runtime(), HOSTED])

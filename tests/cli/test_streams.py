@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,13 +16,13 @@ CLOSED = "Error: standard output cannot be written: bad file descriptor\n"
 FULL = "Error: standard output cannot be written: no space left on device\n"
 
 
-def shell(line: str, folder: Path) -> tuple[int, str, str]:
+def shell(line: str, folder: Path, **environment: str) -> tuple[int, str, str]:
     """Run a shell line in which ``E2LLM`` stands for the program."""
     (folder / "lab.yaml").write_text(LAB, encoding="utf-8")
     done = subprocess.run(
         ["bash", "-c", line.replace("E2LLM", f"{sys.executable} -m e2llm_opt")],
         cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -79,3 +80,19 @@ def test_with_everything_closed_only_the_exit_code_is_left(
     arguments: str, code: int, tmp_path: Path
 ) -> None:
     assert shell(f"E2LLM {arguments} <&- >&- 2>&-", tmp_path) == (code, "", "")
+
+
+def test_a_name_that_the_encoding_lacks_is_escaped_and_json_stays_json(tmp_path: Path) -> None:
+    line = "sed -i s/tower/t\u00fcrm\U0001f5fc/ lab.yaml && E2LLM plan lab.yaml"
+    code, out, err = shell(f"{line} --json", tmp_path, PYTHONIOENCODING="ascii")
+    assert (code, err) == (0, "")
+    names = [s["device"] for r in json.loads(out)["replicas"] for s in r["stages"]]
+    assert "t\u00fcrm\U0001f5fc" in names
+    code, out, err = shell(line, tmp_path, PYTHONIOENCODING="ascii")
+    assert (code, err) == (0, "")
+    assert "t\\u00fcrm\\ud83d\\uddfc" in out
+
+
+def test_a_complaint_about_such_a_name_is_no_traceback(tmp_path: Path) -> None:
+    code, _, err = shell("E2LLM plan \u00fc.yaml", tmp_path, PYTHONIOENCODING="ascii")
+    assert (code, err.count("\n")) == (2, 1)

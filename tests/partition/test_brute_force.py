@@ -11,11 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import e2llm_opt
+from e2llm_opt.constraints import Constraints
+from e2llm_opt.cost.costs import costs_of
+from e2llm_opt.errors import InputError
 from e2llm_opt.inventory.device import Device
 from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.inventory.link import Link
 from e2llm_opt.model.facts import ModelFacts
-from e2llm_opt.problem import Problem
+from e2llm_opt.partition.partition import best_cut, demand_of
+from e2llm_opt.problem import Problem, Role
 from e2llm_opt.runtime import runtime
 from e2llm_opt.workload.workload import Lengths, Workload
 from tests.oracles import World, slowest
@@ -83,6 +87,68 @@ def test_the_cut_is_the_best_where_weights_spill_to_host_ram(
     problem: Problem, role: str, load: tuple[int, int], criterion: Goal
 ) -> None:
     compare(problem, role, load, criterion)
+
+
+@given(
+    problems(max_devices=4, is_linked=True),
+    st.sampled_from(ROLES),
+    loads,
+    st.sampled_from(GOALS),
+    st.dictionaries(st.integers(0, 3), st.integers(1, 4), max_size=2),
+    st.booleans(),
+)
+def test_the_cut_is_the_best_of_those_that_the_constraints_allow(
+    problem: Problem,
+    role: str,
+    load: tuple[int, int],
+    criterion: Goal,
+    fixed: dict[int, int],
+    uses_all: bool,
+) -> None:
+    most = problem.model.num_layers
+    layers = {device.name: fixed[d] for d, device in enumerate(problem.devices) if d in fixed}
+    if any(num > most for num in layers.values()):
+        return
+    limits = Constraints(layers=layers, use_all_devices=uses_all)
+    compare(replace(problem, constraints=limits), role, load, criterion)
+
+
+@given(problems(max_devices=4, is_tight=True), loads, st.sampled_from(Role))
+def test_any_cut_will_do_where_only_feasibility_is_asked(
+    problem: Problem, load: tuple[int, int], role: Role
+) -> None:
+    costs, rows = costs_of(problem), tuple(range(len(problem.devices)))
+    cut = best_cut(costs, rows, demand_of(costs, role, *load), "any")
+    best = World(problem).best_value(rows, role, *load, "sum")
+    assert (cut is None) == (best == math.inf)
+    if cut is not None:
+        times = World(problem).times(cut, role, *load)
+        assert World(problem).fits(cut, load[0])
+        assert math.isfinite(sum(map(sum, times)))
+
+
+@given(problems(max_devices=4, is_linked=True), st.sampled_from(("PREFILL", "DECODE")), st.data())
+def test_the_least_sum_within_a_limit_has_no_slower_stage(
+    problem: Problem, role: str, data: st.DataObject
+) -> None:
+    costs, world, rows = costs_of(problem), World(problem), tuple(range(len(problem.devices)))
+    slow = sorted(
+        {slowest(world.times(cut, role, 2, 1)) for cut in world.cuts(rows) if world.fits(cut, 2)}
+    )
+    limit = data.draw(st.sampled_from(slow[:6] or [1.0])) * 1.0001
+    demand = demand_of(costs, Role(role), 2, 1)
+    cut = best_cut(costs, rows, demand, "sum", limit)
+    totals = [
+        sum(map(sum, world.times(other, role, 2, 1)))
+        for other in world.cuts(rows)
+        if world.fits(other, 2) and slowest(world.times(other, role, 2, 1)) <= limit
+    ]
+    if cut is None:
+        assert not totals
+        return
+    times = world.times(cut, role, 2, 1)
+    assert slowest(times) <= limit
+    assert sum(map(sum, times)) == pytest.approx(min(totals), rel=1e-9)
 
 
 @given(problems(max_devices=5), st.sampled_from(ROLES), loads)
@@ -253,3 +319,25 @@ def test_a_relay_needs_a_layer_of_its_own() -> None:
         workload=Workload(prompt=Lengths(mean=100.0), output=Lengths(mean=100.0)),
     )
     compare(problem, "PREFILL", (1, 1), "bottleneck")
+
+
+@pytest.mark.parametrize(
+    ("rows", "slots", "micro_batches", "criterion", "words"),
+    [
+        ((), 1, 1, "sum", "devices must be different rows"),
+        ((0, 0), 1, 1, "sum", "devices must be different rows"),
+        ((0, 4), 1, 1, "sum", "0 … 3"),
+        ((-1,), 1, 1, "sum", "devices must be different rows"),
+        ((0,), 0, 1, "sum", "slots and micro_batches must be positive"),
+        ((0,), 1, 0, "sum", "slots and micro_batches must be positive"),
+        ((0,), 2, 3, "sum", "micro_batches at most slots"),
+        ((0,), 1, 1, "fastest", "criterion must be"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(
+    rows: tuple[int, ...], slots: int, micro_batches: int, criterion: Goal, words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        e2llm_opt.partition(
+            FOUR, rows, "DECODE", slots=slots, micro_batches=micro_batches, criterion=criterion
+        )

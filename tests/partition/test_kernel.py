@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
-from itertools import combinations
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 from unittest import mock
 
@@ -14,26 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2llm_opt.cost.costs import costs_of
-from e2llm_opt.inventory.device import Device
-from e2llm_opt.inventory.inventory import Inventory
-from e2llm_opt.inventory.link import Link
-from e2llm_opt.model.facts import ModelFacts
-from e2llm_opt.partition import kernel
+from e2llm_opt.partition import collapse, kernel
 from e2llm_opt.partition.partition import best_cut, demand_of
 from e2llm_opt.problem import Problem, Role
-from e2llm_opt.runtime import runtime
-from e2llm_opt.workload.workload import Lengths, Workload
 from tests.oracles import World, slowest
 from tests.strategies import problems
+from tests.worlds import worlds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from e2llm_opt.cost.cut import Cut
 
 Goal = Literal["bottleneck", "sum"]
 goals = st.sampled_from(("bottleneck", "sum"))
 roles = st.sampled_from(Role)
+ROLES = list(Role)
 
 
 def plain_kernels() -> ExitStack:
@@ -51,6 +45,7 @@ def cut_of(problem: Problem, role: Role, goal: Goal, **limits: int) -> Cut | Non
     return best_cut(costs, rows, demand_of(costs, role, 2, 1), goal, **limits)
 
 
+@pytest.mark.skipif(not hasattr(kernel.cover, "py_func"), reason="nothing is compiled")
 @given(problems(max_devices=4, max_layers=6, is_tight=True), roles, goals)
 def test_compiled_kernels_do_what_their_source_says(
     problem: Problem, role: Role, goal: Goal
@@ -98,6 +93,68 @@ def test_the_heuristic_order_is_close_to_the_best_one(goal: Goal) -> None:
     assert float(np.quantile(ratios, 0.9)) <= 2.0
 
 
+@pytest.mark.parametrize("goal", ["bottleneck", "sum"])
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("head", ["first", "last"])
+@pytest.mark.parametrize("topology", ["ring", "star"])
+def test_a_heuristic_order_is_cut_in_every_topology(
+    topology: Literal["ring", "star"], head: Literal["first", "last"], role: Role, goal: Goal
+) -> None:
+    found = 0
+    for problem in worlds(num_worlds=3, num_devices=4, num_layers=6):
+        engine = replace(problem.runtime, topology=topology, head=head)
+        turned = replace(problem, runtime=engine)
+        world = World(turned)
+        exact, quick = cut_of(turned, role, goal), cut_of(turned, role, goal, max_states=1)
+        assert exact is not None
+        if quick is not None:
+            found += 1
+            assert world.fits(quick, 2)
+            assert quick in set(world.cuts(range(4)))
+            assert value(world, quick, role, goal) >= value(world, exact, role, goal) * (1 - 1e-9)
+    assert found > 0
+
+
+@pytest.mark.parametrize(
+    ("first", "last"), [(-1, -1), (-1, 1), (-1, 4), (2, -1), (2, 4), (4, 2), (0, 3), (3, 3)]
+)
+def test_the_heuristic_order_goes_to_the_nearest_device_from_the_last_stage_on(
+    first: int, last: int
+) -> None:
+    for problem in worlds(num_worlds=20):
+        world, costs = World(problem), costs_of(problem)
+        layers = range(problem.model.num_layers)
+        speed = [
+            sum(world.decode_layer(d, i, 1, is_spilled=False) for i in layers) for d in range(5)
+        ]
+        middle = [d for d in range(5) if d not in (first, last)]
+        here = last if last >= 0 else min(middle, key=speed.__getitem__)
+        order = [here]
+        waiting = [d for d in middle if d != here]
+        while waiting:
+            sent = world.forward_bytes(1)
+            here = min(waiting, key=lambda d: (world.hop(d, order[-1], sent, -1), speed[d]))
+            order.append(here)
+            waiting.remove(here)
+        order += [first] if first >= 0 and first != last else []
+        groups = [(0, 1), (2,), (3, 4)]
+        found = collapse._pipeline_order(costs, groups, (first, last), -1)
+        assert found == [(d,) for d in order]
+
+
+def test_of_equally_near_devices_the_faster_one_is_next() -> None:
+    (problem,) = worlds(num_worlds=1)
+    links = tuple(
+        replace(link, forward_bytes_per_s=1e8, backward_bytes_per_s=1e8, latency_s=1e-3)
+        for link in problem.inventory.links
+    )
+    problem = replace(problem, inventory=replace(problem.inventory, links=links))
+    costs = costs_of(problem)
+    speed = costs.decode_prefix(1)[:, -1]
+    found = collapse._pipeline_order(costs, [(0, 1, 2, 3, 4)], (-1, -1), -1)
+    assert found == [(int(d),) for d in np.argsort(speed)]
+
+
 def test_more_devices_than_are_exact_are_cut_at_once() -> None:
     """14 distinct devices have 16384 subsets: more than MAX_STATES."""
     (problem,) = worlds(num_worlds=1, num_devices=14, num_layers=30)
@@ -108,42 +165,3 @@ def test_more_devices_than_are_exact_are_cut_at_once() -> None:
         assert world.fits(cut, 2)
         assert [start for _, start, _ in cut] == [0, *(stop for _, _, stop in cut)][:-1]
         assert len({d for d, _, _ in cut}) == len(cut)
-
-
-def worlds(*, num_worlds: int, num_devices: int = 5, num_layers: int = 8) -> Iterator[Problem]:
-    """Yield problems of all-distinct devices with all pairs linked, always the same ones."""
-    rng = np.random.default_rng(7)
-    for _ in range(num_worlds):
-        machines = tuple(random_device(rng, f"d{d}") for d in range(num_devices))
-        links = tuple(
-            Link(
-                ends=(one.name, other.name),
-                forward_bytes_per_s=float(10 ** rng.uniform(7, 9)),
-                backward_bytes_per_s=float(10 ** rng.uniform(7, 9)),
-                latency_s=float(rng.uniform(1e-4, 2e-3)),
-            )
-            for one, other in combinations(machines, 2)
-        )
-        yield Problem(
-            inventory=Inventory(devices=machines, links=links),
-            facts=ModelFacts(
-                name="random",
-                num_hidden_layers=num_layers,
-                hidden_size=4096,
-                vocab_size=1000,
-                layer_weight_bytes=tuple(rng.uniform(2e8, 6e8, num_layers).tolist()),
-                kv_bytes_per_token=20e3,
-                layer_flops_per_token=6e8,
-            ),
-            runtime=runtime("generic", overhead_bytes=1e8),
-            workload=Workload(prompt=Lengths(mean=300.0), output=Lengths(mean=100.0)),
-        )
-
-
-def random_device(rng: np.random.Generator, name: str) -> Device:
-    return Device(
-        name=name,
-        memory_bytes=float(rng.uniform(1e9, 2.5e9)),
-        memory_bandwidth_bytes_per_s=float(10 ** rng.uniform(10.3, 11.7)),
-        fp16_flop_per_s=float(10 ** rng.uniform(12, 13.5)),
-    )

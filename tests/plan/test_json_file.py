@@ -60,7 +60,7 @@ def test_keys_stand_in_the_order_of_the_design() -> None:
     written = json.loads(dump_json(sample_plan()))
     assert list(written) == [
         *("schema", "problem", "replicas", "routes", "unused_devices", "predicted", "bound"),
-        *("alternatives", "warnings", "provenance"),
+        *("alternatives", "explain", "warnings", "provenance"),
     ]
     stage = written["replicas"][0]["stages"][0]
     assert list(stage) == [

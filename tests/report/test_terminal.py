@@ -45,12 +45,12 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
         "1405",
         "24.7",
         "74 %",
-        "waiting time   913 ms",
-        "TTFT           740 ms",
-        "TPOT           40 ms",
-        "latency        25.5 s",
+        "waiting time 913 ms",
+        "TTFT 740 ms",
+        "TPOT 40 ms",
+        "latency 25.5 s",
         "0.44/s, gap 5 %, proven bound",
-        "r1    r0  0.31/s    72 MiB       610 ms",
+        "r1 r0 0.31/s 72 MiB 610 ms",
         "waits 0.287 s longer",
         "2450",
         "phone: 3 GiB hold no whole layer",
@@ -58,7 +58,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_report_tells(words: str) -> None:
-    assert words in printed(sample_plan())
+    assert words in " ".join(printed(sample_plan()).split())
 
 
 @pytest.mark.parametrize("plan", [sample_plan(), overloaded_plan()], ids=["stable", "overloaded"])
@@ -86,8 +86,8 @@ def test_a_terminal_gets_colours_unless_told_otherwise(monkeypatch: pytest.Monke
 
 
 def test_a_plan_above_capacity_says_that_it_never_settles() -> None:
-    text = printed(overloaded_plan())
-    assert "waiting time   -" in text
+    text = " ".join(printed(overloaded_plan()).split())
+    assert "waiting time -" in text
     assert "Not stable: 0.31/s arrive" in text
     assert "Not stable" not in printed(sample_plan())
 

@@ -88,6 +88,16 @@ def test_all_cards_spill_where_one_alone_does_not_do() -> None:
     assert offered[0].startswith("devices left, right: ")
 
 
+@pytest.mark.parametrize("kind", [MemoryKind.CPU, MemoryKind.UNIFIED])
+def test_no_card_is_offered_the_ram_that_another_device_of_its_host_computes_in(
+    kind: MemoryKind,
+) -> None:
+    """Such an inventory is refused, so that the suggestion ended the planner."""
+    machine = card("cpu", 1, host="tower", memory_kind=kind, reserved_bytes=0.5 * GIB)
+    asked = problem(card("gpu", 2, host="tower"), machine, card("far", 1.5), model="llama-3.1-70b")
+    assert not [change for change in changes(asked) if "gpu" in change]
+
+
 @pytest.mark.parametrize("kind", [MemoryKind.UNIFIED, MemoryKind.CPU])
 def test_a_device_that_computes_in_ram_has_nowhere_to_spill(kind: MemoryKind) -> None:
     asked = problem(card("mac", 3, memory_kind=kind), context_tokens=512)

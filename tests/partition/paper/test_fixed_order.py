@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 
 from e2llm_opt.cost.costs import Costs
 from e2llm_opt.partition.paper.fixed_order import fixed_order_cut
-from e2llm_opt.partition.paper.kernel import slowest_stage
+from e2llm_opt.partition.paper.kernel import best_master, slowest_stage
 from e2llm_opt.partition.partition import decode_demand, prefill_demand
 from tests.oracles import World
 from tests.strategies import problems
+from tests.worlds import worlds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,7 +61,7 @@ def test_the_program_finds_the_smallest_slowest_stage_of_all_cuts(
     cost, link = table
     num, top = len(cost), cost.shape[1] - 1
     least = min((worst(cost, link, cut) for cut in spans(num, top)), default=NEVER)
-    for run in (slowest_stage, slowest_stage.py_func):
+    for run in (slowest_stage, getattr(slowest_stage, "py_func", slowest_stage)):
         found, stops = run(cost, link)
         assert found == least
         if found < NEVER:
@@ -67,6 +69,41 @@ def test_the_program_finds_the_smallest_slowest_stage_of_all_cuts(
             assert all(b < a for b, a in cut)
             assert cut[-1][1] == top
             assert worst(cost, link, cut) == least
+
+
+def random_tables(seed: int) -> tuple[Floats, Floats]:
+    """Return costs [K, L+1, L+1] and links [K, K]: whole numbers, so that many are equal."""
+    rng = np.random.default_rng(seed)
+    num, top = rng.integers(1, 5), rng.integers(1, 7)
+    cost = rng.choice([1.0, 2.0, 3.0, 5.0, 9.0, NEVER], (num, top + 1, top + 1))
+    return cost, rng.choice([0.1, 2.0, 4.0, NEVER], (num, num), p=[0.4, 0.3, 0.2, 0.1])
+
+
+def test_every_stage_stops_where_the_smallest_slowest_stage_needs_it() -> None:
+    for seed in range(200):
+        cost, links = random_tables(seed)
+        num, top = len(cost), cost.shape[1] - 1
+        least = min((worst(cost, links[0], cut) for cut in spans(num, top)), default=NEVER)
+        found, stops = slowest_stage(cost, links[0])
+        assert found == least
+        if found < NEVER:
+            cut = list(pairwise((0, *stops.tolist())))
+            assert cut in list(spans(num, top))
+            assert worst(cost, links[0], cut) == least
+
+
+def test_the_first_of_the_best_masters_is_taken() -> None:
+    for seed in range(200):
+        cost, links = random_tables(seed)
+        turns = [
+            slowest_stage(np.roll(cost, -turn, axis=0), links[turn])[0] for turn in range(len(cost))
+        ]
+        least, front, stops = best_master(cost, links)
+        assert least == min(turns)
+        assert front == (turns.index(least) if least < NEVER else 0)
+        if least < NEVER:
+            ring = np.roll(cost, -front, axis=0)
+            assert worst(ring, links[front], list(pairwise((0, *stops.tolist())))) == least
 
 
 def as_printed(cost: Floats, link: Floats) -> float:
@@ -119,6 +156,31 @@ def legal_cuts(problem: Problem, rows: Sequence[int]) -> Iterator[Cut]:
                 yield tuple((d, b, a) for d, (b, a) in zip(order, cut, strict=True))
 
 
+@pytest.mark.parametrize("role", ["PREFILL", "DECODE"])
+@pytest.mark.parametrize("starts", [None, (3, 5), (4,), ()])
+def test_the_paper_cuts_only_where_a_stage_may_start(
+    starts: tuple[int, ...] | None, role: str
+) -> None:
+    for problem in worlds(num_worlds=4, num_devices=3, num_layers=6):
+        limited = replace(problem, facts=replace(problem.facts, allowed_stage_starts=starts))
+        compare(limited, (0, 2, 1), role, 2 if role == "DECODE" else 1)
+        compare(limited, (1, 0), role, 2 if role == "DECODE" else 1)
+
+
+def test_a_pipeline_needs_a_way_back_to_decode() -> None:
+    """Of a, b, c each reaches the next one, but b and c have no way to a: a ring of none."""
+    (problem,) = worlds(num_worlds=1, num_devices=3, num_layers=6)
+    ends = [link for link in problem.inventory.links if link.ends != ("d0", "d2")]
+    inventory = replace(problem.inventory, links=tuple(ends))
+    for topology in ("ring", "star"):
+        line = replace(
+            problem, inventory=inventory, runtime=replace(problem.runtime, topology=topology)
+        )
+        for role, slots in (("PREFILL", 1), ("DECODE", 2)):
+            for rows in ((0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 1), (0, 2), (1,)):
+                compare(line, rows, role, slots)
+
+
 @given(problems(max_devices=4, max_layers=6), st.sampled_from(["PREFILL", "DECODE"]), st.data())
 def test_no_master_and_no_cut_of_the_order_is_better(
     problem: Problem, role: str, data: st.DataObject
@@ -126,6 +188,10 @@ def test_no_master_and_no_cut_of_the_order_is_better(
     slots = 1 if role == "PREFILL" else data.draw(st.integers(1, problem.runtime.max_slots))
     num_devices = len(problem.devices)
     rows = data.draw(st.permutations(range(num_devices)))[: data.draw(st.integers(1, num_devices))]
+    compare(problem, rows, role, slots)
+
+
+def compare(problem: Problem, rows: Sequence[int], role: str, slots: int) -> None:
     costs, world = Costs(problem), World(problem)
     batch = -(-slots // min(len(rows), slots))
     demand = prefill_demand(costs) if role == "PREFILL" else decode_demand(costs, slots, batch)

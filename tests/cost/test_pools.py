@@ -1,0 +1,252 @@
+"""Pools of PREFILL, DECODE and MIXED replicas together, large pools, and pools that are full."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e2llm_opt.cost import kernel
+from tests.pools import (
+    INSTANT,
+    TOKENS,
+    close,
+    decode_pools,
+    evaluated,
+    loads,
+    mixed_pools,
+    pool_of,
+    prefill_pools,
+    servers,
+)
+from tests.queueing import Server, chain, kimura, prefill_wait, slot_wait
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from e2llm_opt.cost.kernel import Floats
+
+MEANS = (kernel.WAITING, kernel.TTFT, kernel.TPOT, kernel.LATENCY, kernel.UNLOADED)
+
+
+def capacity_of(servers: Sequence[Server], tokens: float) -> float:
+    return sum(server.full(tokens) for server in servers)
+
+
+@st.composite
+def transfers(draw: st.DrawFn, num: int) -> Floats:
+    """Return KV transfer times between all replicas [R, R] [s]."""
+    times = st.sampled_from((0.0, 0.01, 0.3, 2.0))
+    return np.array([[draw(times) for _ in range(num)] for _ in range(num)])
+
+
+# ---------------------------------------------------------------- disaggregated
+
+
+@given(prefill_pools, decode_pools, loads, st.sampled_from((0.0, 0.25, 2.0)), st.data())
+def test_a_request_is_prefilled_moved_and_decoded(
+    first: list[Server], second: list[Server], load: float, scv: float, data: st.DataObject
+) -> None:
+    transfer = data.draw(transfers(len(first) + len(second)))
+    arrival = load * min(capacity_of(first, 1.0), capacity_of(second, TOKENS))
+    pool, roles = pool_of(first, second, [], arrival, scv=scv, transfer=transfer)
+    # of equally fast slots the ones nearest to the other phase fill first
+    far = transfer[: len(first), len(first) :]
+    one, two = Nearest(first, far.sum(axis=1)), Nearest(second, far.sum(axis=0))
+    values, rates = kernel.evaluate(pool, roles)
+    served, decoded = chain(one.servers, 1.0, arrival), chain(two.servers, TOKENS, arrival)
+    p, d = one.back(served.shares), two.back(decoded.shares)
+    moving = float(p @ far @ d)
+    wait = prefill_wait(one.servers, arrival)
+    latency = sum(share * server.latency_s for share, server in zip(p, first, strict=True))
+    waiting = wait + moving + slot_wait(two.servers, TOKENS, arrival, scv)
+    alone = sum(share * TOKENS * s.tpot_s[0] for share, s in zip(d, second, strict=True))
+    assert values[kernel.WAITING] == close(waiting)
+    assert values[kernel.TTFT] == close(wait + latency)
+    assert values[kernel.TPOT] == close(decoded.in_slot / TOKENS)
+    assert values[kernel.LATENCY] == close(waiting + latency + decoded.in_slot)
+    assert values[kernel.UNLOADED] == close(latency + moving + alone)
+    assert rates == pytest.approx(arrival * np.concatenate((p, d)), rel=1e-6, abs=1e-9)
+
+
+class Nearest:
+    """Servers in the order of their distance, and the way back to the order they came in."""
+
+    def __init__(self, servers: list[Server], far: Floats) -> None:
+        self.order = np.argsort(far, kind="stable")
+        self.servers = [servers[i] for i in self.order]
+
+    def back(self, shares: list[float]) -> Floats:
+        found = np.empty(len(shares))
+        found[self.order] = shares
+        return found
+
+
+@pytest.mark.parametrize("is_second_nearer", [False, True])
+def test_of_equally_fast_replicas_the_nearer_one_takes_more(is_second_nearer: bool) -> None:
+    alike = [Server(tpot_s=[0.01, 0.02])] * 2
+    near, far = (3, 2) if is_second_nearer else (2, 3)
+    transfer = np.zeros((4, 4))
+    transfer[:2, far] = 1.0
+    _, rates = evaluated([INSTANT] * 2, alike, [], 0.4, transfer=transfer)
+    assert rates[near] > rates[far] * 1.1
+    transfer = np.zeros((4, 4))
+    transfer[far - 2, 2:] = 1.0
+    _, rates = evaluated([Server(tpot_s=[1.0])] * 2, [INSTANT] * 2, [], 0.4, transfer=transfer)
+    assert rates[near - 2] > rates[far - 2] * 1.1
+
+
+@pytest.mark.parametrize("pair", [(0, 2), (0, 3), (1, 2), (1, 3)])
+def test_a_pair_without_a_way_between_them_makes_the_roles_impossible(
+    pair: tuple[int, int],
+) -> None:
+    first, second = [Server(tpot_s=[0.1])] * 2, [Server(tpot_s=[0.01])] * 2
+    transfer = np.zeros((4, 4))
+    transfer[pair] = math.inf
+    values, rates = evaluated(first, second, [], 0.1, transfer=transfer)
+    assert values[kernel.CAPACITY] == 0.0
+    assert not rates.any()
+    transfer = np.full((4, 4), math.inf)
+    transfer[:2, 2:] = 0.5
+    values, _ = evaluated(first, second, [], 0.1, transfer=transfer)
+    assert values[kernel.CAPACITY] == pytest.approx(min(20.0, 2.0))
+
+
+# ---------------------------------------------------------------- large pools
+
+
+def erlang_c(slots: int, load: float) -> float:
+    """Return the chance that all of *slots* are busy, from Erlang B's recursion."""
+    blocked = 1.0
+    for n in range(1, slots + 1):
+        blocked = load * blocked / (n + load * blocked)
+    return blocked / (1.0 - load / slots * (1.0 - blocked))
+
+
+@pytest.mark.parametrize("slots", [40, 1000])
+@pytest.mark.parametrize("rho", [0.1, 0.3, 0.9, 0.99])
+def test_hundreds_of_slots_are_m_m_c_still(slots: int, rho: float) -> None:
+    """Probabilities of states are far beyond what a number holds, or need no further slots."""
+    service = 1.0
+    server = Server(tpot_s=[service / TOKENS] * (slots // 2))
+    values, rates = evaluated([INSTANT], [server] * 2, [], rho * slots, scv=1.0)
+    wait = erlang_c(slots, rho * slots) * service / (slots * (1.0 - rho))
+    assert values[kernel.WAITING] == close(wait)
+    assert values[kernel.TPOT] == close(service / TOKENS)
+    assert rates[1:].sum() == pytest.approx(rho * slots, rel=1e-6)
+
+
+@given(
+    st.lists(servers(has_pause=False, max_slots=60), min_size=1, max_size=2),
+    st.sampled_from((0.01, 0.1, 0.24, 0.26, 0.5, 0.9)),
+)
+def test_slots_that_are_never_reached_may_be_left_out(pool: list[Server], load: float) -> None:
+    arrival = load * capacity_of(pool, TOKENS)
+    values, rates = evaluated([INSTANT], pool, [], arrival)
+    found = chain(pool, TOKENS, arrival)
+    assert values[kernel.WAITING] == close(slot_wait(pool, TOKENS, arrival, 0.25))
+    assert values[kernel.TPOT] == close(found.in_slot / TOKENS)
+    assert rates[1:] == pytest.approx([arrival * s for s in found.shares], rel=1e-6, abs=1e-9)
+
+
+# ---------------------------------------------------------------- both kinds at once
+
+
+@given(prefill_pools, decode_pools, mixed_pools, loads, st.sampled_from((0.0, 0.05, 0.5)))
+def test_figures_are_the_means_over_both_ways_to_be_served(
+    first: list[Server], second: list[Server], both: list[Server], load: float, transfer: float
+) -> None:
+    pairs = min(capacity_of(first, 1.0), capacity_of(second, TOKENS))
+    arrival = load * (pairs + capacity_of(both, TOKENS))
+    values, rates = evaluated(first, second, both, arrival, transfer=transfer)
+    x = float(rates[: len(first)].sum())
+    expected, parts = np.zeros(6), np.zeros(len(rates))
+    if x > 0:
+        some, part = evaluated(first, second, [], x, transfer=transfer)
+        expected += x / arrival * some
+        parts[: len(part)] += part
+    if arrival - x > 1e-9 * arrival:
+        some, part = evaluated([], [], both, arrival - x)
+        expected += (1 - x / arrival) * some
+        parts[len(parts) - len(part) :] += part
+    for figure in MEANS:
+        assert values[figure] == pytest.approx(expected[figure], rel=1e-5, abs=1e-7)
+    assert rates == pytest.approx(parts, rel=1e-5, abs=1e-8)
+
+
+@given(prefill_pools, decode_pools, mixed_pools, st.sampled_from((1e-3, 0.01, 0.1)), st.data())
+def test_nobody_waits_longer_for_a_kv_cache_than_for_a_mixed_replica(
+    first: list[Server],
+    second: list[Server],
+    both: list[Server],
+    load: float,
+    data: st.DataObject,
+) -> None:
+    """At no load every transfer is longer than the queue that it avoids."""
+    transfer = data.draw(transfers(len(first) + len(second) + len(both)))
+    arrival = load * capacity_of(both, TOKENS)
+    _, rates = evaluated(first, second, both, arrival, transfer=transfer)
+    waits = [
+        rate * evaluated([], [], both, rate)[0][kernel.WAITING]
+        for rate in (arrival, arrival * 0.999)
+    ]
+    saved = (waits[0] - waits[1]) / (arrival * 0.001)
+    if saved < transfer[: len(first), len(first) : len(first) + len(second)].min() - 1e-9:
+        assert rates[: len(first) + len(second)].sum() == 0.0
+
+
+# ---------------------------------------------------------------- at the ends
+
+
+@given(prefill_pools, decode_pools, st.lists(servers(has_pause=True), max_size=3))
+def test_at_capacity_everything_is_busy(
+    first: list[Server], second: list[Server], both: list[Server]
+) -> None:
+    prefill, decode = capacity_of(first, 1.0), capacity_of(second, TOKENS)
+    pairs = min(prefill, decode)
+    capacity = pairs + capacity_of(both, TOKENS)
+    values, rates = evaluated(first, second, both, capacity, transfer=0.1)
+    one = [server.full(1.0) * pairs / prefill for server in first]
+    two = [server.full(TOKENS) * pairs / decode for server in second]
+    three = [server.full(TOKENS) for server in both]
+    tokens = [*zip(two, second, strict=True), *zip(three, both, strict=True)]
+    prompts = [*zip(one, first, strict=True), *zip(three, both, strict=True)]
+    alone = sum(rate * TOKENS * server.tpot_s[0] for rate, server in tokens)
+    alone += sum(rate * server.latency_s for rate, server in prompts)
+    assert rates == pytest.approx([*one, *two, *three])
+    assert values[kernel.TPOT] == close(sum(r * s.tpot_s[-1] for r, s in tokens) / capacity)
+    assert values[kernel.UNLOADED] == close(alone / capacity)
+
+
+@given(prefill_pools, decode_pools, mixed_pools)
+def test_without_load_nobody_waits_but_for_transfers_and_prefills(
+    first: list[Server], second: list[Server], both: list[Server]
+) -> None:
+    values, rates = evaluated(first, second, [], 0.0, transfer=0.5)
+    assert values[kernel.WAITING] == pytest.approx(0.5, abs=1e-6)
+    assert values[kernel.LATENCY] == pytest.approx(values[kernel.UNLOADED], rel=1e-6)
+    assert rates.sum() == pytest.approx(0.0, abs=1e-5)
+    values, rates = evaluated([], [], both, 0.0)
+    assert values[kernel.WAITING] == pytest.approx(0.0, abs=1e-6)
+    assert values[kernel.LATENCY] == pytest.approx(values[kernel.UNLOADED], rel=1e-6)
+    assert rates.sum() == pytest.approx(0.0, abs=1e-5)
+
+
+def test_close_below_capacity_waits_are_still_finite() -> None:
+    slot = Server(tpot_s=[0.01])
+    for load in (0.999, 0.99999, 1 - 1e-8):
+        values, _ = evaluated([INSTANT], [slot], [], load, scv=1.0)
+        assert values[kernel.WAITING] == pytest.approx(load / (1 - load), rel=1e-5)
+    assert evaluated([INSTANT], [slot], [], 1 - 1e-10)[0][kernel.WAITING] == math.inf
+
+
+def test_the_correction_is_that_of_cosmetatos_over_its_whole_range() -> None:
+    for slots in (1, 2, 3, 10, 64):
+        for rho in (0.05, 0.3, 0.5, 0.8, 0.99):
+            for scv in (0.0, 0.25, 1.0, 2.0):
+                expected = kimura(2.0, rho, slots, scv)
+                assert kernel._kimura(2.0, rho, slots, scv) == pytest.approx(expected, rel=1e-12)
