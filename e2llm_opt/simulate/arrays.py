@@ -14,6 +14,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Rows = NDArray[Any]
 """An array of records."""
+Row = Any
+"""One of them."""
 
 PREFILL, DECODE, MIXED = 0, 1, 2
 SHORTEST_WAIT, JSQ, WEIGHTED = 0, 1, 2
@@ -69,7 +71,7 @@ class Run(NamedTuple):
     slots: Rows
     """SLOT; the first *busy* of a replica are taken [R, N]."""
     queues: Rows
-    """QUEUE, three a replica: before prefill or decode; on the way or in prefill; prefilled [R, 3]."""
+    """QUEUE: before prefill or decode; on the way or in prefill; prefilled [R, 3]."""
     stages: Rows
     """STAGE [S]."""
     links: Rows
@@ -93,7 +95,7 @@ class Run(NamedTuple):
     chunks: Ints
     """Chunks of a prompt [U]."""
     chunk_s: Floats
-    """One chunk on a stage, with its hop; without overlap, on all stages, as if on the first [S, U]."""
+    """One chunk on a stage, with its hop; without overlap all of it on the first [S, U]."""
     latency: Floats
     """Prefill of a prompt that is alone [R, U]."""
     pause: Floats

@@ -4,12 +4,10 @@ A decode batch whose members stay the same advances q rounds at once: round s ta
 q rounds take q r0 + slope q (q - 1) / 2. Requests join at the end of a round.
 """
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
-from e2llm_opt.simulate.arrays import DECODE, JSQ, MIXED, PREFILL, SHORTEST_WAIT, WEIGHTED, Run
+from e2llm_opt.simulate.arrays import DECODE, JSQ, MIXED, PREFILL, SHORTEST_WAIT, WEIGHTED, Row, Run
 
 _WAITING, _COMING, _PREFILLED = 0, 1, 2
 _MANY = np.int64(1) << 60
@@ -18,26 +16,26 @@ _TIE_S = 1e-9
 
 
 @njit(cache=True, error_model="numpy")
-def _queue(requests: Any, queue: Any, i: int) -> None:
+def _queue(requests: Row, queue: Row, i: int) -> None:
     """Put request i into a queue: behind those that are ready before it, mostly the end."""
     ready = requests[i].ready
-    if queue.length == 0 or requests[queue.tail].ready <= ready:
-        before, behind = queue.tail, -1
+    if queue.length == 0:
+        queue.head = queue.tail = i
+    elif requests[queue.tail].ready <= ready:
+        requests[queue.tail].behind = i
         queue.tail = i
+    elif requests[queue.head].ready > ready:
+        requests[i].behind, queue.head = queue.head, i
     else:
-        before, behind = -1, queue.head
-        while requests[behind].ready <= ready:
-            before, behind = behind, requests[behind].behind
-    requests[i].behind = behind
-    if queue.length == 0 or before < 0:
-        queue.head = i
-    else:
-        requests[before].behind = i
+        k = queue.head
+        while requests[requests[k].behind].ready <= ready:
+            k = requests[k].behind
+        requests[i].behind, requests[k].behind = requests[k].behind, i
     queue.length += 1
 
 
 @njit(cache=True, error_model="numpy")
-def _unqueue(requests: Any, queue: Any) -> int:
+def _unqueue(requests: Row, queue: Row) -> int:
     """Take the first request out of a queue."""
     i = queue.head
     queue.head = requests[i].behind
@@ -47,36 +45,27 @@ def _unqueue(requests: Any, queue: Any) -> int:
 
 @njit(cache=True, error_model="numpy")
 def _larger(a0: float, a1: float, b0: float, b1: float) -> tuple[float, float, float]:
-    """Larger of two lines a0 + a1 x and b0 + b1 x from x = 0 on, and where the other passes it."""
+    """Return the larger of the lines a0 + a1 x, b0 + b1 x at 0, and where the other passes it."""
     if b0 > a0 or (b0 == a0 and b1 > a1):
         a0, a1, b0, b1 = b0, b1, a0, a1
     return a0, a1, (a0 - b0) / (b1 - a1) if b1 > a1 else np.inf
 
 
 @njit(cache=True, error_model="numpy")
-def _contexts(windows: Any, slots: Any, step: int, num: int, micro: int) -> float:
-    """Fill in the contexts of a micro-batch; return for how many rounds the same ones grow."""
-    share = np.ceil(num / micro) / num
-    kink = _MANY
-    for v in range(len(windows)):
-        window = windows[v]
-        held, growing = 0, 0
-        for k in range(num):
-            left = window.tokens - slots[k].offset - step
+def _round(w: Run, r: int) -> tuple[float, float, float]:
+    """Return the next round of r [s], its growth a round, and for how many more that holds."""
+    a, kink = w.replicas[r], np.inf
+    n, m = a.busy - 1, w.micro[r, a.busy - 1]
+    share = np.ceil(a.busy / m) / a.busy  # of the requests, those of one micro-batch
+    for v in range(len(w.windows)):
+        window, held, growing, least = w.windows[v], 0, 0, _MANY
+        for k in range(a.busy):
+            left = window.tokens - w.slots[r, k].offset - a.step
             held += window.tokens - max(left, 0)
             if left > 0:
                 growing += 1
-                kink = min(kink, left)
-        window.held, window.growing = held * share, growing * share
-    return float(kink)
-
-
-@njit(cache=True, error_model="numpy")
-def _round(w: Run, r: int) -> tuple[float, float, float]:
-    """Next round of replica r [s], its growth a round [s], and for how many more that holds."""
-    a = w.replicas[r]
-    n, m = a.busy - 1, w.micro[r, a.busy - 1]
-    kink = _contexts(w.windows, w.slots[r], a.step, a.busy, m)
+                least = min(least, left)
+        window.held, window.growing, kink = held * share, growing * share, min(kink, float(least))
     total0, total1, most0, most1 = w.hop_back[r, n], 0.0, 0.0, 0.0
     for j in range(a.stage, a.next_stage):
         value, slope = w.fixed[j, n], 0.0
@@ -99,8 +88,8 @@ def _round(w: Run, r: int) -> tuple[float, float, float]:
 
 
 @njit(cache=True, error_model="numpy")
-def _time(a: Any, rounds: int) -> float:
-    """Time of so many rounds of a replica from the last event on [s]."""
+def _time(a: Row, rounds: int) -> float:
+    """Return the time of so many rounds of a replica from the last event on [s]."""
     return rounds * a.round + a.growth * (0.5 * rounds * (rounds - 1))
 
 
@@ -150,7 +139,7 @@ def _join(w: Run, r: int, i: int) -> None:
 
 @njit(cache=True, error_model="numpy")
 def _resume(w: Run, r: int) -> None:
-    """Replica r is between two rounds: let requests join, prefill, or plan the next rounds."""
+    """Let requests join, prefill, or plan the next rounds: replica r is between two rounds."""
     a, waiting, prefilled = w.replicas[r], w.queues[r, _WAITING], w.queues[r, _PREFILLED]
     is_mixed = a.role == MIXED
     w.next_at[r] = np.inf
@@ -183,47 +172,44 @@ def _pause(w: Run, r: int, i: int) -> None:
 
 @njit(cache=True, error_model="numpy")
 def _end(w: Run, r: int) -> None:
-    """The planned rounds of replica r are over, or its pause: let finished requests go."""
-    a = w.replicas[r]
-    now = w.next_at[r]
+    """Let requests go that are finished, where planned rounds of replica r are over, or a pause."""
+    a, now = w.replicas[r], w.next_at[r]
     if a.is_paused:
-        a.is_paused = a.rounds = 0
         while w.next_at[len(w.replicas) + r] <= now:
             _take(w, r)
-    a.busy_s += a.busy * (now - a.began) * (a.rounds > 0)
+        a.is_paused = a.rounds = 0
+        a.began = now  # slots are idle in a pause
+    a.busy_s += a.busy * (now - a.began)
     a.step += a.rounds
     a.began = now
     k = 0
     while k < a.busy:
-        slot = w.slots[r, k]
-        if slot.last_step > a.step:
+        if w.slots[r, k].last_step > a.step:
             k += 1
             continue
-        q, last = w.requests[slot.request], w.slots[r, a.busy - 1]
+        q = w.requests[w.slots[r, k].request]
         q.finish = now
         a.pending -= q.output_tokens
         a.kv_used -= q.prompt_tokens + q.output_tokens
         a.busy -= 1
-        slot.request, slot.offset, slot.last_step = last.request, last.offset, last.last_step
+        w.slots[r, k] = w.slots[r, a.busy]
     _resume(w, r)
 
 
 @njit(cache=True, error_model="numpy")
 def _wake(w: Run, r: int, now: float) -> None:
-    """Something has come to replica r: it acts at the end of the round that runs."""
+    """Let replica r see at the end of the round that runs, or of its pause, what has come."""
     a = w.replicas[r]
-    if a.is_paused:
-        return  # it looks around when that is over
-    if a.busy == 0:
+    if a.busy == 0 and not a.is_paused:
         a.began = now
         _resume(w, r)
-    elif a.busy < a.slots:
+    elif a.busy < a.slots and not a.is_paused:
         _cut_short(w, r, now)
 
 
 @njit(cache=True, error_model="numpy")
 def _come(w: Run, r: int, i: int) -> None:
-    """Request i is on its way to a slot of replica r: its KV cache, or its prefill."""
+    """Wait for request i, on its way to a slot of replica r: for its KV cache, or its prefill."""
     queue = w.queues[r, _COMING]
     _queue(w.requests, queue, i)
     w.next_at[len(w.replicas) + r] = w.requests[queue.head].ready
@@ -231,25 +217,20 @@ def _come(w: Run, r: int, i: int) -> None:
 
 @njit(cache=True, error_model="numpy")
 def _take(w: Run, r: int) -> None:
-    """The first request on its way to replica r is there."""
-    queue = w.queues[r, _COMING]
+    """Let the first request that is on its way to replica r be there."""
+    a, queue, line = w.replicas[r], w.queues[r, _COMING], w.queues[r, _WAITING]
     i = _unqueue(w.requests, queue)
-    is_none = queue.length == 0
-    w.next_at[len(w.replicas) + r] = np.inf if is_none else w.requests[queue.head].ready
-    if w.replicas[r].role == MIXED:
-        w.replicas[r].pending -= w.requests[i].prompt_tokens
-        _queue(w.requests, w.queues[r, _PREFILLED], i)
-    else:
-        _queue(w.requests, w.queues[r, _WAITING], i)
+    if a.role == MIXED:
+        a.pending -= w.requests[i].prompt_tokens
+        line = w.queues[r, _PREFILLED]
+    _queue(w.requests, line, i)
+    w.next_at[len(w.replicas) + r] = w.requests[queue.head].ready if queue.length > 0 else np.inf
+    _wake(w, r, w.requests[i].ready)
 
 
 @njit(cache=True, error_model="numpy")
 def _prefilled_at(w: Run, r: int, u: int, now: float) -> float:
-    """Time at which PREFILL replica r would be done with a prompt; *free_after* is then filled in.
-
-    Chunk by chunk through the stages, each of which does one chunk at a time, first come first
-    served. (Engines that do not overlap are one stage.)
-    """
+    """Return when PREFILL replica r would be done with a prompt; *free_after* is then filled in."""
     first, last, done = w.replicas[r].stage, w.replicas[r].next_stage, now
     for j in range(first, last):
         w.stages[j].free_after = w.stages[j].free
@@ -263,7 +244,7 @@ def _prefilled_at(w: Run, r: int, u: int, now: float) -> float:
 
 @njit(cache=True, error_model="numpy")
 def _transfer(w: Run, i: int, pair: tuple[int, int], done: float, is_sent: bool) -> float:
-    """Time at which a KV cache that is complete at *done* would be there; send it if *is_sent*."""
+    """Return when a KV cache that is complete at *done* would be there; send it if *is_sent*."""
     q, route = w.requests[i], w.routes[pair]
     start, there = done - w.hidden * w.latency[pair[0], q.prompt], done
     for k in range(route.part, route.next_part):
@@ -282,7 +263,7 @@ def _transfer(w: Run, i: int, pair: tuple[int, int], done: float, is_sent: bool)
 
 @njit(cache=True, error_model="numpy")
 def _end_prefill(w: Run, r: int) -> None:
-    """PREFILL replica r is done with its first prompt: send the KV cache to a decoder."""
+    """Send a KV cache to a decoder: PREFILL replica r is done with its first prompt."""
     queue, now = w.queues[r, _WAITING], w.next_at[r]
     i = _unqueue(w.requests, queue)
     q = w.requests[i]
@@ -297,7 +278,7 @@ def _end_prefill(w: Run, r: int) -> None:
 
 @njit(cache=True, error_model="numpy")
 def _assign(w: Run, entry: int, b: int, i: int) -> None:
-    """Replica b will decode request i."""
+    """Let replica b decode request i."""
     w.requests[i].decoder = b
     w.replicas[b].pending += w.requests[i].output_tokens
     w.routes[entry, b].served += 1.0
@@ -305,7 +286,7 @@ def _assign(w: Run, entry: int, b: int, i: int) -> None:
 
 @njit(cache=True, error_model="numpy")
 def _slot_wait(w: Run, r: int) -> tuple[float, float]:
-    """Expected wait for a slot of replica r, and the round with one request more [s]."""
+    """Return the expected wait for a slot of replica r, and the round with one request more."""
     a, n = w.replicas[r], w.replicas[r].busy
     for k in range(3):
         n += w.queues[r, k].length
@@ -314,16 +295,13 @@ def _slot_wait(w: Run, r: int) -> tuple[float, float]:
 
 @njit(cache=True, error_model="numpy")
 def _is_less(wait: float, then: float, least: float, second: float) -> bool:
-    """Whether a wait is shorter than the least so far, or equal and what follows shorter."""
+    """Return whether a wait is shorter than the least so far, or equal and what follows is."""
     return wait < least - _TIE_S or (wait <= least + _TIE_S and then < second - _TIE_S)
 
 
 @njit(cache=True, error_model="numpy")
 def _decoder(w: Run, entry: int, i: int, done: float) -> tuple[int, float, float]:
-    """Choose who decodes what *entry* has prefilled at *done*, -1: nobody; its wait and decoding.
-
-    With other routings than by wait, the wait stands for what they compare.
-    """
+    """Choose the decoder for what *entry* prefills until *done* (-1: none), its wait, decoding."""
     best, least, second = -1, np.inf, np.inf
     tokens = w.requests[i].prompt_tokens + w.requests[i].output_tokens
     for b in range(len(w.replicas)):
@@ -343,37 +321,27 @@ def _decoder(w: Run, entry: int, i: int, done: float) -> tuple[int, float, float
 
 
 @njit(cache=True, error_model="numpy")
-def _offer(w: Run, r: int, i: int) -> tuple[int, float, float]:
-    """Decoder, wait, and prefill and decoding if replica r took request i now; decoder -1: no."""
-    a, q, b = w.replicas[r], w.requests[i], r
-    alone, wait, then = w.latency[r, q.prompt], 0.0, 0.0
-    if a.role == PREFILL:
-        done = _prefilled_at(w, r, q.prompt, q.arrival)
-        b, wait, then = _decoder(w, r, i, done)
-        wait += max(done - q.arrival - alone, 0.0) if w.routing == SHORTEST_WAIT else a.pending
-    elif w.routing == SHORTEST_WAIT:
-        wait, step = _slot_wait(w, r)
-        ahead = w.queues[r, _WAITING].length * w.pause[r, q.prompt]
-        wait = max(wait, ahead + max(a.paused_until - q.arrival, 0.0))
-        then = q.output_tokens * step
-    elif w.routing == JSQ:
-        wait = a.pending
-    return b, wait, then + alone
-
-
-@njit(cache=True, error_model="numpy")
 def _entry(w: Run, i: int) -> tuple[int, int]:
     """Choose the replica that prefills request i, and its decoder as it looks now; -1: none."""
     q, best, after, least, second = w.requests[i], -1, -1, np.inf, np.inf
     for r in range(len(w.replicas)):
-        a = w.replicas[r]
-        needed = q.prompt_tokens + (0 if a.role == PREFILL else q.output_tokens)
-        if a.role == DECODE or needed > a.kv_tokens:
+        a, b, is_prefill = w.replicas[r], r, w.replicas[r].role == PREFILL
+        if a.role == DECODE or q.prompt_tokens + q.output_tokens * (not is_prefill) > a.kv_tokens:
             continue
-        b, wait, then = _offer(w, r, i)
-        if w.routing != SHORTEST_WAIT:
-            then = 0.0
-        if w.routing == WEIGHTED:
+        wait, then, done = a.pending, 0.0, q.arrival + w.latency[r, q.prompt]
+        if is_prefill:
+            done = _prefilled_at(w, r, q.prompt, q.arrival)
+            b, wait, then = _decoder(w, r, i, done)
+            wait += a.pending * (w.routing == JSQ)
+        elif w.routing == SHORTEST_WAIT:
+            ahead = w.queues[r, _WAITING].length * w.pause[r, q.prompt]
+            wait, step = _slot_wait(w, r)
+            wait = max(wait, ahead + max(a.paused_until - q.arrival, 0.0))
+            then = q.output_tokens * step
+        if w.routing == SHORTEST_WAIT:
+            wait += max(done - q.arrival - w.latency[r, q.prompt], 0.0)
+            then += w.latency[r, q.prompt]
+        elif w.routing == WEIGHTED:
             wait = (a.served + 1.0) / a.share
         if b >= 0 and _is_less(wait, then, least, second):
             best, after, least, second = r, b, wait, then
@@ -410,10 +378,7 @@ def _arrive(w: Run, i: int) -> None:
 
 @njit(cache=True, error_model="numpy")
 def run(w: Run) -> None:
-    """Run all requests to their end; of events at one time, ends of rounds and prefills come first.
-
-    Then comes what was on its way, then arrivals.
-    """
+    """Run all requests to their end; at one time, ends of rounds and prefills come first."""
     num, i = len(w.replicas), 0
     while True:
         first, soonest = 0, w.next_at[0]
@@ -428,7 +393,6 @@ def run(w: Run) -> None:
             i += 1
         elif first >= num:
             _take(w, first - num)
-            _wake(w, first - num, soonest)
         elif w.replicas[first].role == PREFILL:
             _end_prefill(w, first)
         else:

@@ -99,6 +99,7 @@ def build_run(
         Routing, and whether rounds take as long as at the mean context.
     """
     prompts, rows = np.unique(arrivals.prompt_tokens, return_inverse=True)
+    chunks, prefills = _prefilling(costs, actors, prompts)
     windows, window_of = _windows(costs)
     rounds = _rounds(costs, actors)
     stages, groups, tables = _stages(costs, actors, rounds.micro, window_of)
@@ -121,9 +122,11 @@ def build_run(
         micro=rounds.micro,
         tpot=rounds.tpot,
         **tables,
-        **_prefilling(costs, actors, prompts),
+        chunks=chunks,
+        **prefills,
         routes=routes,
-        **parts,
+        part_link=parts[0],
+        part_s=parts[1],
         hidden=1 - 1 / costs.problem.model.num_layers if layerwise else 0.0,
         is_mean=law[1],
         routing=law[0],
@@ -233,7 +236,7 @@ def _mean_prefill(costs: Costs, actor: Actor) -> tuple[float, float]:
 
 
 class _Line(NamedTuple):
-    """Layers that are alike: reading and computing for n + 1 requests, and for a token of context."""
+    """Layers that are alike: what n + 1 requests take, and a token of their context."""
 
     read: Floats
     work: Floats
@@ -271,7 +274,7 @@ def _stage(
         lines.append(
             _Line(
                 read=count * here / speed,
-                work=count * batch * float(tables.flops[layer]) / compute,
+                work=(count * float(tables.flops[layer]) / compute) * batch.astype(np.float64),
                 read_context=count * float(tables.kv[layer]) / speed,
                 work_context=count * float(tables.attention[layer]) / compute,
                 window=int(window_of[layer]),
@@ -282,8 +285,10 @@ def _stage(
     return lines, around
 
 
-def _prefilling(costs: Costs, actors: Sequence[Actor], prompts: Ints) -> dict[str, np.ndarray]:
-    """Return everything about prompts of these lengths."""
+def _prefilling(
+    costs: Costs, actors: Sequence[Actor], prompts: Ints
+) -> tuple[Ints, dict[str, Floats]]:
+    """Return the chunks of prompts of these lengths, and the times they take."""
     shape = len(actors), len(prompts)
     latency, pause = np.zeros(shape), np.zeros(shape)
     chunk_s: list[Floats] = []
@@ -302,12 +307,12 @@ def _prefilling(costs: Costs, actors: Sequence[Actor], prompts: Ints) -> dict[st
         pause[r] = found.occupancy_s if uses_occupancy else found.latency_s
     # one stage: both are equal, and rounding must not decide what comes first
     pause = np.where(np.isclose(pause, latency, rtol=1e-12, atol=0.0), latency, pause)
-    return {"chunks": chunks, "chunk_s": np.array(chunk_s), "latency": latency, "pause": pause}
+    return chunks, {"chunk_s": np.array(chunk_s), "latency": latency, "pause": pause}
 
 
 def _transfers(
     costs: Costs, actors: Sequence[Actor], windows: tuple[Rows, Ints]
-) -> tuple[Rows, dict[str, np.ndarray], list[Resource]]:
+) -> tuple[Rows, tuple[Ints, Floats], list[Resource]]:
     """Return routes, how long a token of KV cache keeps each link on them busy, and the links."""
     routes = np.zeros((len(actors), len(actors)), ROUTE)
     routes["latency"], routes["share"] = np.inf, 1.0
@@ -330,8 +335,5 @@ def _transfers(
             routes[a, b] = (at, at + len(busy), route.latency_s, route.last_share, 1.0, 0.0)
             part_link += busy
             part_s += busy.values()
-    parts = {
-        "part_link": np.array(part_link, np.int64),
-        "part_s": np.array(part_s).reshape(len(part_s), len(windows[0])),
-    }
-    return routes, parts, list(rows)
+    per_token = np.array(part_s).reshape(len(part_s), len(windows[0]))
+    return routes, (np.array(part_link, np.int64), per_token), list(rows)
