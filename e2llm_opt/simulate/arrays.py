@@ -1,161 +1,113 @@
-"""What the event loop works on: the system, what arrives, what becomes of it, and its own state.
+"""What the event loop works on: records of replicas, requests and links, and tables of times.
 
 Index contract: R replicas, N slots of the one that has most, S stages of all replicas, G groups of
-layers that are alike on one stage, W windows, X links, cards and buses, U different prompt lengths,
-n requests. Times in seconds.
+layers that are alike on one stage, W windows, X links, cards and buses, K parts of all KV routes,
+U different prompt lengths, n requests. Times in seconds; whole numbers are int64.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Rows = NDArray[Any]
+"""An array of records."""
+Row = Any
+"""One of them."""
+
+PREFILL, DECODE, MIXED = 0, 1, 2
+SHORTEST_WAIT, JSQ, WEIGHTED = 0, 1, 2
 
 
-class System(NamedTuple):
-    """What replicas do; nothing of it changes in a run."""
+def _records(whole: str, real: str) -> np.dtype[np.void]:
+    return np.dtype(
+        [(name, np.int64) for name in whole.split()] + [(n, float) for n in real.split()]
+    )
 
-    role: Ints
-    """PREFILL, DECODE or MIXED [R]."""
-    slots: Ints
-    """Requests decoded at once [R]; 0 for PREFILL."""
-    kv_tokens: Ints
-    """Tokens of KV cache that all slots together hold, one request if need be [R]."""
-    stages: Ints
-    """Its stages are ``[stages[r], stages[r + 1])`` [R+1]."""
+
+REPLICA = _records(
+    # slots: 0 for PREFILL; kv_tokens: of all slots together; its stages are [stage, next_stage)
+    "role slots kv_tokens stage next_stage "
+    # requests that decode; tokens reserved for those in slots
+    "busy kv_used "
+    # rounds done; rounds until its next event; 1 while decoding pauses for a prefill
+    "step rounds is_paused",
+    # share: planned arrivals a second; rate: requests a second with all slots full
+    "share rate "
+    # time of the last event; the next round and its growth a round
+    "began round growth "
+    # until when it prefills; tokens waited for; requests so far; slot-seconds of work
+    "paused_until pending served busy_s",
+)
+REQUEST = _records(
+    # prompt: row of its length in [U]; behind: the next one in its queue; replicas -1: none (yet)
+    "prompt prompt_tokens output_tokens entry decoder behind",
+    # ready: since when it waits for a slot; join: since when it decodes
+    "arrival wait_prefill wait_kv wait_decode first_token ready join finish",
+)
+SLOT = _records("request offset last_step", "")
+"""In step s its request has *offset* + s tokens of context; it leaves after *last_step*."""
+QUEUE = _records("head tail length", "")
+STAGE = _records("group next_group", "free free_after")
+"""Free from when on, now and after one prompt more; its groups are [group, next_group)."""
+GROUP = _records("window", "read_context work_context")
+"""Time to read, and to compute with, one token of context."""
+WINDOW = _records("tokens", "held growing")
+"""Scratch of one round: context of a micro-batch, and how many of its requests' contexts grow."""
+LINK = _records("", "free busy_s")
+ROUTE = _records("part next_part", "latency last share served")
+"""KV parts [part, next_part); inf: no way; what the last layer is of a cache; planned, sent."""
+
+
+class Run(NamedTuple):
+    """Everything about one run."""
+
+    replicas: Rows
+    """REPLICA [R]."""
+    requests: Rows
+    """REQUEST, sorted by arrival [n]."""
+    slots: Rows
+    """SLOT; the first *busy* of a replica are taken [R, N]."""
+    queues: Rows
+    """QUEUE: before prefill or decode; on the way or in prefill; prefilled [R, 3]."""
+    stages: Rows
+    """STAGE [S]."""
+    links: Rows
+    """LINK [X]."""
+    next_at: Floats
+    """Time of the next event of each replica, and of the first that is on its way there [2R]."""
+    windows: Rows
+    """WINDOW [W]."""
+    groups: Rows
+    """GROUP [G]."""
     micro: Ints
     """Micro-batches of n + 1 requests [R, N]."""
     tpot: Floats
     """Round of n + 1 requests at the mean context [R, N]."""
-    groups: Ints
-    """Groups of stage s are ``[groups[s], groups[s + 1])`` [S+1]."""
     fixed: Floats
-    """What a stage takes for n + 1 requests whatever their context, its hop included [S, N]."""
+    """What a stage takes for n + 1 requests whatever their context, without its hop back [S, N]."""
     hop_back: Floats
-    """The part of *fixed* that is the hop back to the first stage [S, N]."""
-    read: Floats
-    """Reading weights, for n + 1 requests [G, N]."""
-    read_context: Floats
-    """Reading one token of KV cache [G]."""
-    work: Floats
-    """Computing for n + 1 requests, attention apart [G, N]."""
-    work_context: Floats
-    """Attention to one token of context [G]."""
-    window_of: Ints
-    """Window of a group [G]."""
-    window: Ints
-    """Tokens [W]."""
-    is_pipelined: bool
-    """Prompts overlap in a PREFILL replica."""
+    """The hop back to the first stage [R, N]."""
+    weights: Floats
+    """Reading weights and computing, attention apart, for n + 1 requests [G, N, 2]."""
     chunks: Ints
     """Chunks of a prompt [U]."""
     chunk_s: Floats
-    """One chunk on a stage, with its hop [S, U]."""
+    """One chunk on a stage, with its hop; without overlap all of it on the first [S, U]."""
     latency: Floats
     """Prefill of a prompt that is alone [R, U]."""
     pause: Floats
-    """How long decode stops for a prompt in a MIXED replica [R, U]."""
-    kv_latency: Floats
-    """Latency of a KV transfer [R, R]; inf where there is no way."""
-    kv_busy: Floats
-    """A token of KV cache in each window keeps resource x busy [R, R, X, W]."""
-    kv_hidden: float
-    """Share of the prefill latency behind which a KV transfer hides; 0: none of it."""
-    kv_last: Floats
-    """Least share of a KV transfer that is exposed where some hides [R, R]."""
-    share: Floats
-    """Planned rate of each replica as an entry [R] (WEIGHTED)."""
-    route_share: Floats
-    """Planned rate of each route [R, R] (WEIGHTED)."""
-    rate: Floats
-    """Requests a second with all slots full [R]."""
-
-
-class Requests(NamedTuple):
-    """What arrives, sorted by time."""
-
-    arrival: Floats
-    prompt: Ints
-    """Row of the prompt's length in [U]."""
-    prompt_tokens: Ints
-    output_tokens: Ints
-
-
-class Records(NamedTuple):
-    """What became of each request [n]; NaN and -1 for what did not happen."""
-
-    entry: Ints
-    """Replica that prefilled it; -1: rejected, no slot is long enough."""
-    decoder: Ints
-    wait_prefill: Floats
-    wait_kv: Floats
-    wait_decode: Floats
-    first_token: Floats
-    join: Floats
-    """Time at which it got its share of the decode rounds."""
-    finish: Floats
-
-
-class State(NamedTuple):
-    """What changes; R replicas, N slots, n requests."""
-
-    member: Ints
-    """Request in each slot; the first busy[r] are taken [R, N]."""
-    last_step: Ints
-    """Step after which it is finished [R, N]."""
-    first_step: Ints
-    """Step at which it joined [R, N]."""
-    busy: Ints
-    """Requests that decode [R]."""
-    held: Ints
-    """Slots held, prefill and KV transfers included [R]."""
-    kv_used: Ints
-    """Tokens reserved for the requests in slots, prompts and whole answers [R]."""
-    step: Ints
-    """Rounds done [R]."""
-    rounds: Ints
-    """Rounds until the next event [R]."""
-    began: Floats
-    """Time of the last event [R]."""
-    first_s: Floats
-    """Next round [R]."""
-    slope_s: Floats
-    """Growth of a round a round [R]."""
-    at: Floats
-    """Time of the next event [R]; inf while nothing decodes."""
-    paused_until: Floats
-    """A MIXED replica prefills until then [R]."""
-    head: Ints
-    """First of each queue, 2 a replica: before prefill or decode; prefilled and not joined [2R]."""
-    tail: Ints
-    length: Ints
-    """Of each queue [2R]."""
-    behind: Ints
-    """Next request in a queue [n]."""
-    pending: Floats
-    """Tokens waited for, of prompts and answers [R]."""
-    stage_free: Floats
-    """Time from which a stage is free [S]."""
-    link_free: Floats
-    """Time from which a resource is free [X]."""
-    stage_next: Floats
-    """The same after one prompt more: scratch of one decision [S]."""
-    served: Floats
-    """Requests that entered each replica so far [R]."""
-    served_routes: Floats
-    """Requests sent on each route so far [R, R]."""
-    heap_at: Floats
-    heap_what: Ints
-    """Kind, request, replica, number of each event in the heap [n, 4]."""
-    heap_size: Ints
-    """Events in the heap, events ever [2]."""
-    held_tokens: Floats
-    """Context of the requests that decode, in each window: scratch of one round [W]."""
-    growing: Floats
-    """How many of these grow: scratch of one round [W]."""
-    busy_s: Floats
-    """Slot-seconds of decode, or seconds of prefill, of each replica [R]."""
-    link_busy_s: Floats
-    """Seconds that KV transfers kept each resource busy [X]."""
+    """How long decode stops for it in a MIXED replica, or the next one in a PREFILL one [R, U]."""
+    routes: Rows
+    """ROUTE [R, R]."""
+    part_link: Ints
+    """What a part of a KV route crosses [K]."""
+    part_s: Floats
+    """How long a token of KV cache in each window keeps that busy [K, W]."""
+    hidden: float
+    """Share of the prefill latency during which a KV cache may already leave."""
+    is_mean: bool
+    """Rounds take as long as at the mean context."""
+    routing: int

@@ -10,8 +10,8 @@ import numpy as np
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.errors import InputError
 from e2llm_opt.problem import Role
-from e2llm_opt.simulate.arrays import Records, Requests, State
-from e2llm_opt.simulate.system import Actor, build_system
+from e2llm_opt.simulate.arrays import JSQ, SHORTEST_WAIT, WEIGHTED
+from e2llm_opt.simulate.system import Actor, build_run
 
 if TYPE_CHECKING:
     import os
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from e2llm_opt.inventory.network import Resource
     from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
-    from e2llm_opt.simulate.arrays import System
     from e2llm_opt.simulate.summary import Summary
     from e2llm_opt.workload.trace import Trace
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 Routing = Literal["shortest-wait", "jsq", "plan"]
-_ROUTINGS = {"shortest-wait": 0, "jsq": 1, "plan": 2}
+_ROUTINGS = {"shortest-wait": SHORTEST_WAIT, "jsq": JSQ, "plan": WEIGHTED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -221,82 +220,26 @@ def run_actors(
     routing, mean_context, warmup = how
     if routing not in _ROUTINGS:
         raise InputError(f"routing must be {', '.join(_ROUTINGS)}, got '{routing}'.")
-    prompts, row = np.unique(arrivals.prompt_tokens, return_inverse=True)
-    system, resources = build_system(costs, actors, prompts, route_rates)
-    # Copies: numba would compile everything once more for a trace's read-only arrays.
-    requests = Requests(
-        arrival=np.array(arrivals.arrival_s, dtype=np.float64),
-        prompt=row.astype(np.int64),
-        prompt_tokens=np.array(arrivals.prompt_tokens, dtype=np.int64),
-        output_tokens=np.array(arrivals.output_tokens, dtype=np.int64),
-    )
-    state, records = _blank(system, arrivals.num_requests), _records(arrivals.num_requests)
-    run(system, state, requests, records, (_ROUTINGS[routing], mean_context))
-    end = float(np.nanmax(records.finish, initial=arrivals.arrival_s[-1]))
+    law = _ROUTINGS[routing], mean_context
+    system, resources = build_run(costs, actors, arrivals, route_rates, law)
+    run(system)
+    found = system.requests
+    end = float(np.nanmax(found["finish"], initial=arrivals.arrival_s[-1]))
     span = max(end - float(arrivals.arrival_s[0]), 1e-300)
-    busy = state.busy_s / np.maximum(system.slots, 1) / span
-    links = state.link_busy_s / span
+    busy = system.replicas["busy_s"] / np.maximum(system.replicas["slots"], 1) / span
+    links = system.links["busy_s"] / span
     return Simulation(
         arrivals=arrivals,
-        entry=records.entry,
-        decoder=records.decoder,
-        wait_prefill_s=records.wait_prefill,
-        wait_kv_s=records.wait_kv,
-        wait_decode_s=records.wait_decode,
-        ttft_s=records.first_token - arrivals.arrival_s,
-        tpot_s=(records.finish - records.join) / arrivals.output_tokens,
-        latency_s=records.finish - arrivals.arrival_s,
+        entry=found["entry"],
+        decoder=found["decoder"],
+        wait_prefill_s=found["wait_prefill"],
+        wait_kv_s=found["wait_kv"],
+        wait_decode_s=found["wait_decode"],
+        ttft_s=found["first_token"] - arrivals.arrival_s,
+        tpot_s=(found["finish"] - found["join"]) / arrivals.output_tokens,
+        latency_s=found["finish"] - arrivals.arrival_s,
         names=names or tuple(f"r{r}" for r in range(len(actors))),
         busy=tuple(busy.tolist()),
         links=dict(zip(resources, links.tolist(), strict=False)),
         warmup=warmup,
-    )
-
-
-def _records(num: int) -> Records:
-    nothing = [np.full(num, np.nan) for _ in range(6)]
-    nothing[1][:] = 0.0  # no KV transfer in a MIXED replica
-    return Records(np.full(num, -1), np.full(num, -1), *nothing)
-
-
-def _blank(p: System, num: int) -> State:
-    """Return the state before the first request."""
-    replicas, slots = p.tpot.shape
-    stages, links = len(p.fixed), p.kv_busy.shape[2]
-    heap = num + 2 * replicas + 8
-
-    def whole(*shape: int) -> Ints:
-        return np.zeros(shape, dtype=np.int64)
-
-    return State(
-        member=whole(replicas, slots),
-        last_step=whole(replicas, slots),
-        first_step=whole(replicas, slots),
-        busy=whole(replicas),
-        held=whole(replicas),
-        kv_used=whole(replicas),
-        step=whole(replicas),
-        rounds=whole(replicas),
-        began=np.zeros(replicas),
-        first_s=np.zeros(replicas),
-        slope_s=np.zeros(replicas),
-        at=np.full(replicas, np.inf),
-        paused_until=np.zeros(replicas),
-        head=whole(2 * replicas) - 1,
-        tail=whole(2 * replicas) - 1,
-        length=whole(2 * replicas),
-        behind=whole(num),
-        pending=np.zeros(replicas),
-        stage_free=np.zeros(stages),
-        stage_next=np.zeros(stages),
-        link_free=np.zeros(links),
-        served=np.zeros(replicas),
-        served_routes=np.zeros((replicas, replicas)),
-        heap_at=np.zeros(heap),
-        heap_what=whole(heap, 4),
-        heap_size=whole(2),
-        held_tokens=np.zeros(len(p.window)),
-        growing=np.zeros(len(p.window)),
-        busy_s=np.zeros(replicas),
-        link_busy_s=np.zeros(links),
     )

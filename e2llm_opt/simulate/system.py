@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -13,24 +13,36 @@ from e2llm_opt.cost.roofline import bytes_read, spilled_bytes_read
 from e2llm_opt.cost.transfer import kv_routes
 from e2llm_opt.problem import Role
 from e2llm_opt.runtime import MixedPause
-from e2llm_opt.simulate.arrays import System
-from e2llm_opt.simulate.kernel import DECODE, MIXED, PREFILL
+from e2llm_opt.simulate.arrays import (
+    DECODE,
+    GROUP,
+    LINK,
+    MIXED,
+    PREFILL,
+    QUEUE,
+    REPLICA,
+    REQUEST,
+    ROUTE,
+    SHORTEST_WAIT,
+    SLOT,
+    STAGE,
+    WINDOW,
+    Run,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.cost.cut import Cut
     from e2llm_opt.cost.spill import Spilled
     from e2llm_opt.inventory.network import Resource
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from e2llm_opt.simulate.arrays import Floats, Ints, Rows
+    from e2llm_opt.workload.trace import Trace
 
 ROLE_CODES = {Role.PREFILL: PREFILL, Role.DECODE: DECODE, Role.MIXED: MIXED}
 _NO_WINDOW = 2**62
+_NO_RATE = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +67,23 @@ class Actor:
     rate_per_s: float = 1.0
 
 
-def build_system(
+class Tables(NamedTuple):
+    """Times that rows of several arrays need together."""
+
+    micro: Ints
+    tpot: Floats
+    rate: Floats
+    """Requests a second with all slots full [R]."""
+
+
+def build_run(
     costs: Costs,
     actors: Sequence[Actor],
-    prompts: Ints,
+    arrivals: Trace,
     route_rates: Mapping[tuple[int, int], float] | None = None,
-) -> tuple[System, list[Resource]]:
-    """Return the arrays of *actors* for prompts of these lengths, and the links they use.
+    law: tuple[int, bool] = (SHORTEST_WAIT, False),
+) -> tuple[Run, list[Resource]]:
+    """Return a run of *actors* that has not begun, and the links that KV caches cross.
 
     Parameters
     ----------
@@ -69,80 +91,133 @@ def build_system(
         Of the problem.
     actors
         The replicas.
-    prompts
-        Different lengths, ascending [U] [tokens].
+    arrivals
+        What will arrive.
     route_rates
         Planned requests a second from PREFILL to DECODE actors, for the routing ``plan``.
+    law
+        Routing, and whether rounds take as long as at the mean context.
     """
+    prompts, rows = np.unique(arrivals.prompt_tokens, return_inverse=True)
+    chunks, prefills = _prefilling(costs, actors, prompts)
     windows, window_of = _windows(costs)
-    decoding = _decoding(costs, actors, window_of)
-    prefilling = _prefilling(costs, actors, prompts)
-    kv, resources = _transfers(costs, actors, (windows, window_of))
-    num = len(actors)
-    route_share = np.ones((num, num))
+    rounds = _rounds(costs, actors)
+    stages, groups, tables = _stages(costs, actors, rounds.micro, window_of)
+    routes, parts, resources = _transfers(costs, actors, (windows, window_of))
     for pair, rate in (route_rates or {}).items():
-        route_share[pair] = max(rate, 1e-12)
+        routes["share"][pair] = max(rate, _NO_RATE)
     layerwise = costs.problem.runtime.layerwise_kv
-    return System(
-        role=np.array([ROLE_CODES[actor.role] for actor in actors], dtype=np.int64),
-        slots=np.array([0 if a.role is Role.PREFILL else a.slots for a in actors], np.int64),
-        kv_tokens=np.array([a.slots * a.max_context_tokens for a in actors], np.int64),
-        window=windows,
-        is_pipelined=costs.problem.runtime.is_pipelined,
-        kv_hidden=1 - 1 / costs.problem.model.num_layers if layerwise else 0.0,
-        share=np.array([max(actor.rate_per_s, 1e-12) for actor in actors]),
-        route_share=route_share,
-        **decoding,
-        **prefilling,
-        **kv,
+    queues = np.zeros((len(actors), 3), QUEUE)
+    queues["head"] = -1
+    return Run(
+        replicas=_replicas(actors, rounds),
+        requests=_requests(arrivals, rows),
+        slots=np.zeros(rounds.tpot.shape, SLOT),
+        queues=queues,
+        stages=stages,
+        links=np.zeros(max(len(resources), 1), LINK),
+        next_at=np.full(2 * len(actors), np.inf),
+        windows=windows,
+        groups=groups,
+        micro=rounds.micro,
+        tpot=rounds.tpot,
+        **tables,
+        chunks=chunks,
+        **prefills,
+        routes=routes,
+        part_link=parts[0],
+        part_s=parts[1],
+        hidden=1 - 1 / costs.problem.model.num_layers if layerwise else 0.0,
+        is_mean=law[1],
+        routing=law[0],
     ), resources
 
 
-def _windows(costs: Costs) -> tuple[Ints, Ints]:
-    """Return the different windows [W] [tokens], and which one each layer has [L]."""
+def _replicas(actors: Sequence[Actor], rounds: Tables) -> Rows:
+    found = np.zeros(len(actors), REPLICA)
+    last = np.cumsum([len(actor.cut) for actor in actors])
+    found["role"] = [ROLE_CODES[actor.role] for actor in actors]
+    found["slots"] = [0 if actor.role is Role.PREFILL else actor.slots for actor in actors]
+    found["kv_tokens"] = [actor.slots * actor.max_context_tokens for actor in actors]
+    found["stage"] = last - [len(actor.cut) for actor in actors]
+    found["next_stage"] = last
+    found["share"] = [max(actor.rate_per_s, _NO_RATE) for actor in actors]
+    found["rate"] = rounds.rate
+    return found
+
+
+def _requests(arrivals: Trace, rows: Ints) -> Rows:
+    found = np.zeros(arrivals.num_requests, REQUEST)
+    found["prompt"] = rows
+    found["prompt_tokens"] = arrivals.prompt_tokens
+    found["output_tokens"] = arrivals.output_tokens
+    found["entry"] = found["decoder"] = found["behind"] = -1
+    found["arrival"] = arrivals.arrival_s
+    for name in ("wait_prefill", "wait_decode", "first_token", "join", "finish"):
+        found[name] = np.nan
+    return found
+
+
+def _windows(costs: Costs) -> tuple[Rows, Ints]:
+    """Return the different windows [W], and which one each layer has [L]."""
     whole = np.where(np.isfinite(costs.tables.window), costs.tables.window, _NO_WINDOW)
-    windows, window_of = np.unique(whole.astype(np.int64), return_inverse=True)
-    return windows, window_of.astype(np.int64)
+    tokens, window_of = np.unique(whole.astype(np.int64), return_inverse=True)
+    found = np.zeros(len(tokens), WINDOW)
+    found["tokens"] = tokens
+    return found, window_of.astype(np.int64)
 
 
-def _decoding(costs: Costs, actors: Sequence[Actor], window_of: Ints) -> dict[str, np.ndarray]:
-    """Return everything about decoding rounds."""
+def _rounds(costs: Costs, actors: Sequence[Actor]) -> Tables:
     width = max((a.slots for a in actors if a.role is not Role.PREFILL), default=1)
-    num = len(actors)
-    micro, tpot = np.ones((num, width), np.int64), np.full((num, width), np.inf)
-    rate = np.ones(num)
-    stages, groups = [0], [0]
-    fixed: list[Floats] = []
-    back: list[Floats] = []
-    lines: list[tuple[Floats, float, Floats, float, int]] = []
+    micro = np.ones((len(actors), width), np.int64)
+    tpot, rate = np.full((len(actors), width), np.inf), np.ones(len(actors))
     for r, actor in enumerate(actors):
         if actor.role is not Role.PREFILL:
             rounds = decode(costs, actor.cut, actor.slots, actor.spilled)
             micro[r, : actor.slots] = rounds.micro_batches
             tpot[r, : actor.slots] = rounds.tpot_s
             rate[r] = _rate(costs, actor, float(rounds.tpot_s[-1]))
-        batch = -(-np.arange(1, width + 1) // micro[r])
+    return Tables(micro, tpot, rate)
+
+
+def _stages(
+    costs: Costs, actors: Sequence[Actor], micro: Ints, window_of: Ints
+) -> tuple[Rows, Rows, dict[str, Floats]]:
+    """Return stages, the groups of their layers, and what both take for n + 1 requests."""
+    fixed: list[Floats] = []
+    back: list[Floats] = []
+    lines: list[_Line] = []
+    first: list[int] = []
+    for r, actor in enumerate(actors):
+        width = 1 if actor.role is Role.PREFILL else actor.slots
+        batch = -(-np.arange(1, width + 1) // micro[r, :width])
+        hops = np.array([decode_stages(costs, actor.cut, int(b))[1] for b in batch])
         for j in range(len(actor.cut)):
-            own, around, hop = _stage(costs, actor, j, batch, window_of)
+            first.append(len(lines))
+            own, around = _stage(costs, actor, j, batch, window_of)
             lines += own
-            fixed.append(around)
-            back.append(hop)
-            groups.append(len(lines))
-        stages.append(len(fixed))
-    return {
-        "stages": np.array(stages, np.int64),
-        "micro": micro,
-        "tpot": tpot,
-        "rate": rate,
-        "groups": np.array(groups, np.int64),
-        "fixed": np.array(fixed),
-        "hop_back": np.array(back),
-        "read": np.array([line[0] for line in lines]),
-        "read_context": np.array([line[1] for line in lines]),
-        "work": np.array([line[2] for line in lines]),
-        "work_context": np.array([line[3] for line in lines]),
-        "window_of": np.array([line[4] for line in lines], np.int64),
-    }
+            fixed.append(around + (hops[:, j] if j < len(actor.cut) - 1 else 0.0))
+        back.append(hops[:, -1])
+    stages, groups = np.zeros(len(first), STAGE), np.zeros(len(lines), GROUP)
+    stages["group"], stages["next_group"] = first, [*first[1:], len(lines)]
+    groups["window"] = [line.window for line in lines]
+    groups["read_context"] = [line.read_context for line in lines]
+    groups["work_context"] = [line.work_context for line in lines]
+    most = micro.shape[1]
+    weights = [np.stack((_padded(x.read, most), _padded(x.work, most)), axis=1) for x in lines]
+    return (
+        stages,
+        groups,
+        {
+            "fixed": np.array([_padded(times, most) for times in fixed]),
+            "hop_back": np.array([_padded(times, most) for times in back]),
+            "weights": np.array(weights),
+        },
+    )
+
+
+def _padded(values: Floats, width: int) -> Floats:
+    return np.pad(values, (0, width - len(values)), constant_values=np.inf)
 
 
 def _rate(costs: Costs, actor: Actor, round_s: float) -> float:
@@ -160,10 +235,20 @@ def _mean_prefill(costs: Costs, actor: Actor) -> tuple[float, float]:
     return float(found.latency_s[0]), float(found.occupancy_s[0])
 
 
+class _Line(NamedTuple):
+    """Layers that are alike: what n + 1 requests take, and a token of their context."""
+
+    read: Floats
+    work: Floats
+    read_context: float
+    work_context: float
+    window: int
+
+
 def _stage(
     costs: Costs, actor: Actor, j: int, batch: Ints, window_of: Ints
-) -> tuple[list[tuple[Floats, float, Floats, float, int]], Floats, Floats]:
-    """Lines of the layers that are alike on stage j, and what it takes beside them."""
+) -> tuple[list[_Line], Floats]:
+    """Lines of the layers that are alike on stage j, and what it takes beside them and its hop."""
     tables = costs.tables
     d, start, stop = actor.cut[j]
     spilled = set(actor.spilled[j]) if actor.spilled else set()
@@ -187,68 +272,68 @@ def _stage(
             here = here - away[:, layer]
             around = around + count * away[:, layer] / float(tables.host_bandwidth[d])
         lines.append(
-            (
-                count * here / speed,
-                count * float(tables.kv[layer]) / speed,
-                count * batch * float(tables.flops[layer]) / compute,
-                count * float(tables.attention[layer]) / compute,
-                int(window_of[layer]),
+            _Line(
+                read=count * here / speed,
+                work=(count * float(tables.flops[layer]) / compute) * batch.astype(np.float64),
+                read_context=count * float(tables.kv[layer]) / speed,
+                work_context=count * float(tables.attention[layer]) / compute,
+                window=int(window_of[layer]),
             )
         )
-    hops = np.array([decode_stages(costs, actor.cut, int(b))[1][j] for b in batch])
     if costs.holds_head(position_of(actor.cut, j)):
         around = around + np.array([costs.head(int(b))[d] for b in batch])
-    is_last = j == len(actor.cut) - 1
-    return lines, around + hops, hops if is_last else np.zeros(len(batch))
+    return lines, around
 
 
-def _prefilling(costs: Costs, actors: Sequence[Actor], prompts: Ints) -> dict[str, np.ndarray]:
-    """Return everything about prompts of these lengths."""
-    num = len(actors)
-    latency, pause = np.zeros((num, len(prompts))), np.zeros((num, len(prompts)))
+def _prefilling(
+    costs: Costs, actors: Sequence[Actor], prompts: Ints
+) -> tuple[Ints, dict[str, Floats]]:
+    """Return the chunks of prompts of these lengths, and the times they take."""
+    shape = len(actors), len(prompts)
+    latency, pause = np.zeros(shape), np.zeros(shape)
     chunk_s: list[Floats] = []
     chunks = np.ones(len(prompts), np.int64)
-    is_short = costs.problem.runtime.mixed_pause is MixedPause.OCCUPANCY
+    runtime = costs.problem.runtime
+    is_short = runtime.mixed_pause is MixedPause.OCCUPANCY
     for r, actor in enumerate(actors):
         found = prefill_of_lengths(costs, actor.cut, prompts.astype(np.float64), actor.spilled)
         chunks = found.chunks.astype(np.int64)
-        chunk_s += list(((found.stage_s + found.hop_s) / found.chunks[:, None]).T)
+        own = ((found.stage_s + found.hop_s) / found.chunks[:, None]).T
+        if not runtime.is_pipelined:
+            own = np.vstack((own.sum(axis=0), np.zeros((len(own) - 1, len(prompts)))))
+        chunk_s += list(own)
         latency[r] = found.latency_s
         uses_occupancy = actor.role is Role.PREFILL or is_short
         pause[r] = found.occupancy_s if uses_occupancy else found.latency_s
-    return {
-        "chunks": chunks,
-        "chunk_s": np.array(chunk_s),
-        "latency": latency,
-        "pause": pause,
-    }
+    # one stage: both are equal, and rounding must not decide what comes first
+    pause = np.where(np.isclose(pause, latency, rtol=1e-12, atol=0.0), latency, pause)
+    return chunks, {"chunk_s": np.array(chunk_s), "latency": latency, "pause": pause}
 
 
 def _transfers(
-    costs: Costs, actors: Sequence[Actor], windows: tuple[Ints, Ints]
-) -> tuple[dict[str, np.ndarray], list[Resource]]:
-    """Return latency of each route, and how long a token of KV cache keeps each link busy."""
-    num = len(actors)
-    routes = {
-        (a, b): kv_routes(costs, source.cut, target.cut)
-        for a, source in enumerate(actors)
-        for b, target in enumerate(actors)
-        if source.role is Role.PREFILL and target.role is Role.DECODE
-    }
-    resources = sorted(
-        {x for route in routes.values() if route for _, x, _ in route.parts}, key=str
-    )
-    row = {x: i for i, x in enumerate(resources)}
-    latency = np.full((num, num), np.inf)
-    busy = np.zeros((num, num, max(len(resources), 1), len(windows[0])))
-    last = np.zeros((num, num))
-    kv = costs.tables.kv
-    for pair, route in routes.items():
-        if route is None:
-            continue
-        latency[pair] = route.latency_s
-        last[pair] = route.last_share
-        for layers, x, speed in route.parts:
-            for layer in layers:
-                busy[(*pair, row[x], windows[1][layer])] += float(kv[layer]) / speed
-    return {"kv_latency": latency, "kv_busy": busy, "kv_last": last}, resources
+    costs: Costs, actors: Sequence[Actor], windows: tuple[Rows, Ints]
+) -> tuple[Rows, tuple[Ints, Floats], list[Resource]]:
+    """Return routes, how long a token of KV cache keeps each link on them busy, and the links."""
+    routes = np.zeros((len(actors), len(actors)), ROUTE)
+    routes["latency"], routes["share"] = np.inf, 1.0
+    rows: dict[Resource, int] = {}
+    part_link: list[int] = []
+    part_s: list[Floats] = []
+    for a, source in enumerate(actors):
+        for b, target in enumerate(actors):
+            if source.role is not Role.PREFILL or target.role is not Role.DECODE:
+                continue
+            route = kv_routes(costs, source.cut, target.cut)
+            if route is None:
+                continue
+            busy: dict[int, Floats] = {}
+            for layers, link, speed in route.parts:
+                own = busy.setdefault(rows.setdefault(link, len(rows)), np.zeros(len(windows[0])))
+                for layer in layers:
+                    own[windows[1][layer]] += float(costs.tables.kv[layer]) / speed
+            at = len(part_link)
+            routes[a, b] = (at, at + len(busy), route.latency_s, route.last_share, 1.0, 0.0)
+            part_link += busy
+            part_s += busy.values()
+    per_token = np.array(part_s).reshape(len(part_s), len(windows[0]))
+    return routes, (np.array(part_link, np.int64), per_token), list(rows)
