@@ -43,8 +43,8 @@ def _short(row: ComparisonRow) -> str:
 
 def _waits(rows: Sequence[ComparisonRow]) -> Table:
     answer = table(
-        *("planner", "capacity", "predicted", "simulated", "P50", "P90", "P99"),
-        right=range(1, 7),
+        *("planner", "capacity", "predicted", "simulated", "P90", "P99"),
+        right=range(1, 6),
     )
     for row in rows:
         predicted = None if row.plan is None else row.plan.predicted
@@ -53,7 +53,7 @@ def _waits(rows: Sequence[ComparisonRow]) -> Table:
             row.planner,
             UNKNOWN if predicted is None else rate(predicted.capacity_per_s),
             UNKNOWN if predicted is None else _steady(predicted.waiting_time_s),
-            *map(seconds, waits),
+            *map(seconds, (waits[0], *waits[2:])),
         )
     return answer
 
@@ -77,7 +77,7 @@ def _spread(row: ComparisonRow, name: str) -> list[float | None]:
 
 
 def _steady(wait_s: float | None) -> str:
-    return "no steady state" if wait_s is None else seconds(wait_s)
+    return "unstable" if wait_s is None else seconds(wait_s)
 
 
 def comparison_csv(rows: Sequence[ComparisonRow]) -> str:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 NUM_SIMULATED = 20
 """Candidates of a search that are simulated (DESIGN section 5)."""
-_WAIT_UNIT_S = 1e-3
-"""Simulated waits are compared after rounding to this [s]."""
 
 
 class Simulated(NamedTuple):
@@ -40,7 +38,7 @@ class Simulated(NamedTuple):
 
 
 def rank_by_simulation(
-    costs: Costs, outcomes: Iterable[Outcome], arrivals: Trace
+    costs: Costs, outcomes: Iterable[Outcome], arrivals: Trace, *, wait_unit_s: float = 1e-3
 ) -> list[Simulated]:
     """Simulate *outcomes* on *arrivals* and sort them by the objective, best first.
 
@@ -51,7 +49,9 @@ def rank_by_simulation(
     outcomes
         Candidates; equal ones are simulated once, and of equally good ones the first stays first.
     arrivals
-        The same for all; the first 5 % of more than 1000 requests warm up.
+        The same for all; the first 5 % of 1000 requests or more warm up.
+    wait_unit_s
+        Waits are compared after rounding to this, as in the search [s].
 
     Notes
     -----
@@ -63,7 +63,7 @@ def rank_by_simulation(
     different.reverse()
     runs = [simulate_outcome(costs, outcome, arrivals) for outcome in different]
     counts = _held_by_all(runs, arrivals)
-    ranking = Ranking(costs, _WAIT_UNIT_S)
+    ranking = Ranking(costs, wait_unit_s)
     found = []
     for outcome, run in zip(different, runs, strict=True):
         figures = _with_means(outcome, run, counts)

@@ -100,11 +100,14 @@ def test_a_plan_ranked_by_simulation_waits_no_longer_than_any_other_planners(
     assert best.replicas == again.replicas
     assert "simulated on 300 requests" in best.explain[-1]
     assert e2llm_opt.check(best, problem).valid
+    # Waits that differ by less than the unit are equal: 1 % of the latency of one device alone.
+    unit_s = planner_named("e2llm-opt")(costs_of(problem)).evaluator.ranking.wait_unit_s
+    assert unit_s < 0.1
     mine = simulate(best, problem, arrivals).waiting_time_s.mean()
     for name in PLANNERS:
         other = e2llm_opt.plan(problem, planner=name, stop=STOP)
         if isinstance(other, Plan) and other.predicted.stable:
-            assert mine <= simulate(other, problem, arrivals).waiting_time_s.mean() + 1e-3, name
+            assert mine <= simulate(other, problem, arrivals).waiting_time_s.mean() + unit_s, name
 
 
 def test_without_a_rate_the_formulas_decide(problem: Problem, arrivals: Trace) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 
 from e2llm_opt.check.check import check
 from e2llm_opt.check.complete import completed
-
 from e2llm_opt.problem import Problem
 from e2llm_opt.workload.trace import Trace
 
