@@ -62,7 +62,17 @@ TARGETS = {
 COPIED = ("e2llm_opt", "tests", "examples", "docs", "benchmarks", "pyproject.toml", "README.md")
 LOADED = ("numpy", "numba", "scipy.optimize", "networkx", "hypothesis", "pytest")
 """Loaded once; each mutant runs in a fork: Python with these takes seconds to start."""
+PATIENCE_S = 8
+"""A test that takes so long hangs: the slowest takes a second or two."""
 OUTCOMES = ("killed", "timed out", "survived")
+
+
+class Patience:
+    """A pytest plugin: no test keeps the processor busy for long, however busy that is."""
+
+    def pytest_runtest_setup(self) -> None:
+        stop_at = int(time.process_time()) + PATIENCE_S
+        resource.setrlimit(resource.RLIMIT_CPU, (stop_at, resource.RLIM_INFINITY))
 
 
 class Bench:
@@ -77,9 +87,8 @@ class Bench:
                 shutil.copy2(ROOT / name, tree / name)
         self.tree, self.tests = tree, tests
 
-    def start(self, mutant: Mutant | None, seconds: int) -> None:
-        """Begin to test a mutant, for at most so many seconds of the processor."""
-        self.mutant, self.seconds = mutant, seconds
+    def start(self, mutant: Mutant | None) -> None:
+        self.mutant = mutant
         if mutant is not None:
             (self.tree / mutant.path).write_text(mutated(mutant)[1], encoding="utf-8")
         self.run = get_context("fork").Process(target=self._test)
@@ -99,7 +108,6 @@ class Bench:
         """Run the tests in this process and leave it with their exit code."""
         import pytest  # noqa: PLC0415 - after numba's switch is set
 
-        resource.setrlimit(resource.RLIMIT_CPU, (self.seconds, self.seconds + 1))
         sys.dont_write_bytecode = self.mutant is not None
         log = os.open(self.tree / "tests.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (sys.stdout, sys.stderr):
@@ -108,16 +116,16 @@ class Bench:
         sys.path[0] = str(self.tree)
         options = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider"]
         options += ["-W", "ignore::RuntimeWarning"]  # compiled code tells nobody of overflows
-        os._exit(pytest.main([*options, *self.tests]))
+        os._exit(pytest.main([*options, *self.tests], plugins=[Patience()]))
 
 
-def measured(benches: list[Bench], chosen: list[Mutant], seconds: int) -> Iterator[Mutant]:
+def measured(benches: list[Bench], chosen: list[Mutant]) -> Iterator[Mutant]:
     """Yield each mutant with its outcome as it ends."""
     waiting, free, busy = list(chosen), list(benches), list[Bench]()
     while waiting or busy:
         while waiting and free:
             busy.append(free.pop())
-            busy[-1].start(waiting.pop(0), seconds)
+            busy[-1].start(waiting.pop(0))
         time.sleep(0.02)
         for bench in list(busy):
             outcome = bench.outcome()
@@ -130,7 +138,7 @@ def measured(benches: list[Bench], chosen: list[Mutant], seconds: int) -> Iterat
 def plain_seconds(bench: Bench) -> float:
     """Return how long the tests keep the processor busy where nothing is changed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    bench.start(None, 600)
+    bench.start(None)
     bench.run.join()
     if bench.run.exitcode:
         print((bench.tree / "tests.log").read_text(encoding="utf-8"))
@@ -160,8 +168,9 @@ def run(target: str, seed: int, num: int | None, jobs: int) -> str:
         benches = [Bench(Path(room, str(job)), tests) for job in range(jobs)]
         seconds = [plain_seconds(bench) for bench in benches][-1]
         print(f"{target}: {exist} mutants exist, {len(chosen)} chosen; tests take {seconds:.1f} s")
-        for mutant in measured(benches, chosen, 10 + int(3.0 * seconds)):
+        for mutant in measured(benches, chosen):
             found.append(asdict(mutant))
+            click.echo(f"{len(found)}/{len(chosen)}\r", nl=False, err=True)
             if mutant.outcome != "killed":
                 place = f"{mutant.path}:{mutant.line} {mutant.function}"
                 print(f"{len(found)}/{len(chosen)} {place}: {mutant.outcome}")

@@ -1,10 +1,10 @@
 """Placement of large language models on unequal machines: replicas, roles, layers and routes.
 
-    inventory.yaml ─► Inventory ─┐
-    config.json    ─► Model ─────┼─► Problem ─► cost tables ─► partition (kernels) ─┐
-    workload       ─► Workload ──┘                   ▲   search (genetic, exact) ◄──┘
-                                                     └── Plan ─► check · report
-                                                              └─► simulate · compare
+    inventory.yaml ─────► Inventory ─┐
+    config.json, .gguf ─► Model ─────┼─► Problem ─► cost tables ─► partition (kernels) ─┐
+    workload, trace ────► Workload ──┘                   ▲   search (genetic, exact) ◄──┘
+                                                         └── Plan ─► check · report
+                                                                  └─► simulate · compare
 
 The public names below are loaded on first use, so that ``import e2llm_opt`` is instant.
 """

@@ -1,6 +1,5 @@
 """Where a number comes from: a result is as trustworthy as the worst of its inputs."""
 
-from collections.abc import Iterable
 from enum import StrEnum
 
 
@@ -10,9 +9,3 @@ class Provenance(StrEnum):
     MEASURED = "measured"
     CATALOGUE = "catalogue"
     ASSUMED = "assumed"
-
-
-def worst(origins: Iterable[Provenance]) -> Provenance:
-    """Return the least trustworthy of *origins*; measured when there are none."""
-    order = tuple(Provenance)
-    return max(origins, key=order.index, default=Provenance.MEASURED)

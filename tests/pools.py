@@ -9,6 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from e2llm_opt.cost import kernel
+from e2llm_opt.cost.pools import Pool
 from tests.queueing import Server
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def pool_of(
     *,
     scv: float,
     transfer: float | Floats,
-) -> tuple[kernel.Pool, kernel.Ints]:
+) -> tuple[Pool, kernel.Ints]:
     everyone = [*first, *second, *both]
     num, width = len(everyone), max(len(server.tpot_s) for server in everyone)
     roles = np.array([P] * len(first) + [D] * len(second) + [M] * len(both))
@@ -77,7 +78,7 @@ def pool_of(
     slots = np.array([len(server.tpot_s) for server in everyone])
     latency = np.array([server.latency_s for server in everyone])
     scvs = np.array([server.scv for server in everyone])
-    pool = kernel.Pool(
+    pool = Pool(
         occupancy=rounds[:, 0].copy(),
         prefill_latency=latency,
         prefill_scv=scvs,

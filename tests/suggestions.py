@@ -21,8 +21,11 @@ _NEUTRAL: dict[str, Any] = {
 }
 
 
-def applied(problem: Problem, change: str) -> Problem:  # noqa: PLR0911 - one a kind of change
+def applied(problem: Problem, change: str) -> Problem:  # noqa: C901, PLR0911 - one case a kind
     """Return *problem* with one change made."""
+    if change.startswith("min_tokens_per_s: ") and ", slo." in change:
+        first, _, second = change.partition(", ")
+        return applied(applied(problem, first), second)
     key, _, text = change.partition(": ")
     value = yaml.safe_load(text)
     workload, constraints = problem.workload, problem.constraints
@@ -31,8 +34,10 @@ def applied(problem: Problem, change: str) -> Problem:  # noqa: PLR0911 - one a 
             number: dict[str, Any] = {name: value}
             return replace(problem, workload=replace(workload, **number))
         case ["min_tokens_per_s"]:
-            slower = replace(workload, min_tokens_per_s=float(value), slo_tpot_s=None)
+            slower = replace(workload, min_tokens_per_s=float(value))
             return replace(problem, workload=slower)
+        case ["slo", "tpot_s"]:
+            return replace(problem, workload=replace(workload, slo_tpot_s=float(value)))
         case ["weights"]:
             return replace(problem, weights=value)
         case ["runtime"]:

@@ -9,11 +9,11 @@ fill in the order a router would choose (lowest next TPOT first), and the chain 
 the c slots wait. Index contract: R replicas, N slots of the replica that has most.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+from e2llm_opt.cost.pools import Ladder, Pool
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,52 +30,6 @@ _NEGLIGIBLE = 1e-18
 """Probability of a state, relative to all, after which a chain may end."""
 _TOO_LARGE = 1e200
 """Probabilities are scaled down above this, before they overflow."""
-
-
-class Pool(NamedTuple):
-    """What each replica would do in each role, and the load."""
-
-    occupancy: Floats
-    """Time between prompts as PREFILL [R] [s]; inf where the role is impossible."""
-    prefill_latency: Floats
-    """As PREFILL [R] [s]."""
-    prefill_scv: Floats
-    """Squared coefficient of variation of the occupancy [R]."""
-    decode_slots: Ints
-    """As DECODE [R]; 0 where impossible."""
-    decode_tpot: Floats
-    """Round with n + 1 requests as DECODE [R, N] [s]."""
-    mixed_slots: Ints
-    """As MIXED [R]; 0 where impossible."""
-    mixed_tpot: Floats
-    """Round with n + 1 requests as MIXED [R, N] [s]."""
-    mixed_pause: Floats
-    """Decode stops so long for a prompt [R] [s]."""
-    mixed_latency: Floats
-    """Prefill latency as MIXED [R] [s]."""
-    mixed_scv: Floats
-    """Squared coefficient of variation of the pause [R]."""
-    transfer: Floats
-    """KV transfer from PREFILL replica to DECODE replica, as far as it is not hidden [R, R] [s]."""
-    load: Floats
-    """Arrival rate [1/s], mean output [tokens], squared cv of the output [3]."""
-
-
-class Ladder(NamedTuple):
-    """A pool's slots in the order in which a router fills them, as far as they matter [n <= c]."""
-
-    who: Ints
-    """Replica that takes each slot [n]."""
-    step: Floats
-    """What that adds to its rate [n] [1/s]."""
-    rate: Floats
-    """Rate of the whole pool with that many slots busy, mu [n] [1/s]."""
-    full: Floats
-    """Rate of each replica with all its slots busy [R] [1/s]."""
-    total: float
-    """Their sum [1/s]."""
-    num_slots: int
-    """All slots of the pool, c."""
 
 
 @njit(cache=True, error_model="numpy")
@@ -390,11 +344,36 @@ def _saturated(
 
 
 @njit(cache=True, error_model="numpy")
-def screen(p: Pool, roles: Ints) -> Floats:
-    """Return the figures of :func:`evaluate` for each row of *roles* [A, 6]."""
+def screen(p: Pool, rows: Ints, num: Ints, first: Ints, roles: Ints) -> Floats:
+    """Return the figures of :func:`evaluate` of many sets of replicas in many roles [A, 6].
+
+    Set k are the first num[k] of rows[k] of the pool; its role codes are the rows
+    ``[first[k], first[k + 1])`` of *roles*.
+    """
     values = np.empty((len(roles), 6))
-    for a in range(len(roles)):
-        found = evaluate(p, roles[a])[0]
-        for i in range(len(found)):
-            values[a, i] = found[i]
+    for k in range(len(num)):
+        own = _part(p, rows[k, : num[k]])
+        for a in range(first[k], first[k + 1]):
+            found = evaluate(own, roles[a, : num[k]])[0]
+            for i in range(len(found)):
+                values[a, i] = found[i]
     return values
+
+
+@njit(cache=True, error_model="numpy")
+def _part(p: Pool, rows: Ints) -> Pool:
+    """Return some replicas of a pool."""
+    return Pool(
+        p.occupancy[rows],
+        p.prefill_latency[rows],
+        p.prefill_scv[rows],
+        p.decode_slots[rows],
+        p.decode_tpot[rows],
+        p.mixed_slots[rows],
+        p.mixed_tpot[rows],
+        p.mixed_pause[rows],
+        p.mixed_latency[rows],
+        p.mixed_scv[rows],
+        p.transfer[rows][:, rows],
+        p.load,
+    )

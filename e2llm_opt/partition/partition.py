@@ -230,10 +230,7 @@ def _solve(
 
     if criterion == "sum":
         return kernel.least_sum(inner, limit)
-    if criterion == "any":
-        is_covered, _, stages = kernel.cover(inner, kernel.NO_LIMIT, keeps)
-        return (0.0 if is_covered else np.inf), stages
-    return kernel.least_bottleneck(inner, keeps, 0.0)
+    return kernel.least_bottleneck(inner, keeps, kernel.NO_LIMIT if criterion == "any" else 0.0)
 
 
 def expand(shape: Shape, stages: Iterable[tuple[int, int, int]]) -> Cut:

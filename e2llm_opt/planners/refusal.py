@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from e2llm_opt.search.search import Search
 
 FORBIDDEN = "its plan breaks the constraints, of which it knows nothing but exclude"
+_MOST_NAMES = 5
+"""Longer pipelines are not listed."""
 IMPOSSIBLE = "its plan serves nothing: links, service levels or roles leave no way through it"
 
 
@@ -97,8 +99,9 @@ def fault_of(costs: Costs, cut: Cut) -> str:
         if hop == np.inf:
             return f"its pipeline needs a way from {name} to {following}, and there is none"
     speed = 1 / _seconds_per_token(costs, cut, slots)
+    whole = ", ".join(names) if len(names) <= _MOST_NAMES else f"of {len(names)} devices"
     return (
-        f"its pipeline {', '.join(names)} gives every stream {speed:.3g} tokens/s with {slots} "
+        f"its pipeline {whole} gives every stream {speed:.3g} tokens/s with {slots} "
         f"slot{'s' if slots > 1 else ''} and pauses for prompts, and "
         f"{1 / costs.problem.workload.slowest_tpot_s:.3g} are asked for"
     )

@@ -50,10 +50,8 @@ class OwnRates:
             self._known[group] = np.inf if found is None else found.occupancy_s
         return self._known[group]
 
-    def obeys(self, groups: Sequence[Group], variant: Variant, rows: Ints) -> Bools:
-        """Return which rows of role codes of *groups*, none of them MIXED, obey the rule [A]."""
-        if len(rows) == 0:
-            return np.zeros(0, dtype=np.bool_)
+    def obeys(self, groups: Sequence[Group], rows: Ints, variant: Variant) -> Bools:
+        """Return which rows of role codes of *groups* obey the rule, MIXED left aside [A]."""
         find = self._candidates.find
         played = [find(group, Role.PREFILL, variant) for group in groups]
         here = np.array([np.inf if c is None else c.occupancy_s for c in played])

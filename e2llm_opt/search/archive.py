@@ -6,7 +6,7 @@ from bisect import insort
 from typing import TYPE_CHECKING
 
 from e2llm_opt.search.ranking import IMPOSSIBLE
-from e2llm_opt.search.roles import Scope
+from e2llm_opt.search.roles import MOST_CHOICES, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from e2llm_opt.search.roles import Choice
 
 _NUM_KEPT = {
-    Scope.ANY: 256,
+    Scope.ANY: MOST_CHOICES,
     Scope.MIXED: 32,
     Scope.DISAGGREGATED: 32,
     Scope.ADAPTED: 32,

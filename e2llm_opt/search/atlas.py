@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from e2llm_opt.cost import kernel
+from e2llm_opt.cost.pools import Pool
 from e2llm_opt.cost.transfer import kv_transfer
 from e2llm_opt.problem import Role
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _FIRST_ROWS = 64
-_BY_GROUP = tuple(name for name in kernel.Pool._fields if name not in {"transfer", "load"})
+_BY_GROUP = tuple(name for name in Pool._fields if name not in {"transfer", "load"})
 """Arrays of a pool with one row a replica."""
 
 
@@ -42,22 +42,33 @@ class Atlas:
         self._variant = variant
         self._row_of: dict[Group, int] = {}
         self._found: list[list[Candidate | None]] = []
+        self._linked: set[tuple[int, int]] = set()
         workload = candidates.costs.problem.workload
         width = candidates.costs.problem.runtime.max_slots
         empty: list[list[Candidate | None]] = [[None, None, None]] * _FIRST_ROWS
         blank = np.full((_FIRST_ROWS, _FIRST_ROWS), np.nan)
         self._all = pool_of(empty, blank, workload, width)
 
-    def pool(self, groups: Sequence[Group]) -> kernel.Pool:
+    @property
+    def pool_of_all(self) -> Pool:
+        """All groups seen so far."""
+        return self._all
+
+    def rows(self, groups: Sequence[Group]) -> tuple[Pool, list[int]]:
+        """Return the pool of all groups seen so far, and the rows of *groups* in it."""
+        rows = [self._row(group) for group in groups]
+        for i in rows:
+            for j in rows:
+                if i != j and (i, j) not in self._linked:
+                    self._linked.add((i, j))
+                    self._all.transfer[i, j] = self._exposed(i, j)
+        return self._all, rows
+
+    def pool(self, groups: Sequence[Group]) -> Pool:
         """Return the rows of *groups* as a pool of their own."""
-        rows = np.array([self._row(group) for group in groups], dtype=np.int64)
-        grid = np.ix_(rows, rows)
-        missing = np.isnan(self._all.transfer[grid])
-        np.fill_diagonal(missing, val=False)
-        for i, j in zip(*np.nonzero(missing), strict=True):
-            self._all.transfer[rows[i], rows[j]] = self._exposed(int(rows[i]), int(rows[j]))
+        _, rows = self.rows(groups)
         return self._all._replace(
-            transfer=self._all.transfer[grid],
+            transfer=self._all.transfer[np.ix_(rows, rows)],
             **{name: getattr(self._all, name)[rows] for name in _BY_GROUP},
         )
 
@@ -114,7 +125,7 @@ def moved(candidate: Candidate, old: Sequence[int], new: Sequence[int]) -> Candi
 
 def pool_of(
     found: list[list[Candidate | None]], transfer: Floats, workload: Workload, width: int
-) -> kernel.Pool:
+) -> Pool:
     """Return the pool of replicas given as rows of candidates (PREFILL, DECODE, MIXED)."""
     num = len(found)
     occupancy, latency, scv = np.full(num, np.inf), np.zeros(num), np.zeros(num)
@@ -132,7 +143,7 @@ def pool_of(
         if both is not None:
             pause[r], mixed_latency[r] = both.pause_s, both.prefill_latency_s
             mixed_scv[r] = both.scv
-    return kernel.Pool(
+    return Pool(
         occupancy=occupancy,
         prefill_latency=latency,
         prefill_scv=scv,

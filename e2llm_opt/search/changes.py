@@ -115,8 +115,20 @@ def _lower_floor(problem: Problem, trials: Trials) -> Iterator[Change]:
     digits = 10.0 ** (1 - math.floor(math.log10(low))) if low > 0 else 1.0
     speed = math.floor(low * digits) / digits
     if speed > 0:
-        slower = replace(workload, min_tokens_per_s=speed, slo_tpot_s=None)
-        yield f"min_tokens_per_s: {speed:g}", replace(problem, workload=slower)
+        yield from _slower(problem, speed)
+
+
+def _slower(problem: Problem, speed: float) -> Iterator[Change]:
+    """Yield the limits that ask for more than *speed* [tokens/s], lowered to it."""
+    workload, words = problem.workload, []
+    if workload.min_tokens_per_s > speed:
+        workload = replace(workload, min_tokens_per_s=speed)
+        words.append(f"min_tokens_per_s: {speed:g}")
+    if workload.slo_tpot_s is not None and workload.slo_tpot_s * speed < 1:
+        slowest_s = math.ceil(1e4 / speed) / 1e4
+        workload = replace(workload, slo_tpot_s=slowest_s)
+        words.append(f"slo.tpot_s: {slowest_s:g}")
+    yield ", ".join(words), replace(problem, workload=workload)
 
 
 def _fewer_constraints(problem: Problem) -> Iterator[Change]:

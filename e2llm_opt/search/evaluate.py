@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.cut import Cut
+    from e2llm_opt.cost.pools import Pool
     from e2llm_opt.cost.transfer import KvTransfer
     from e2llm_opt.search.candidates import Candidate, Candidates, Group
     from e2llm_opt.search.routing import Moves
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 ROLE_CODES = {Role.PREFILL: kernel.PREFILL, Role.DECODE: kernel.DECODE, Role.MIXED: kernel.MIXED}
+Roled: TypeAlias = "tuple[Sequence[Group], Ints]"
+"""Groups, and rows of role codes for them [A, R]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,14 +106,34 @@ class Evaluator:
         return self._key(np.array(values), outcome.replicas)
 
     def _key(self, values: Floats, replicas: Sequence[Candidate]) -> Key:
-        longest = np.array([longest_request(replicas)])
         groups = [replica.group for replica in replicas]
-        return tuple(self.ranking.keys(values[None, :], groups, longest)[0].tolist())
+        fixed = np.array([[*self.ranking.size(groups), longest_request(replicas)]])
+        return tuple(self.ranking.keys(values[None, :], fixed)[0].tolist())
 
-    def keys(
-        self, values: Floats, groups: Sequence[Group], variant: Variant, roles: Ints
-    ) -> Floats:
-        """Return the keys of the figures of *groups* in each row of role codes [A, 5]."""
+    def screen(self, sets: Sequence[Roled], variant: Variant) -> tuple[Floats, Floats]:
+        """Return figures [A, 6] and keys [A, 5] of each row of role codes of each set of groups.
+
+        Links are left out: never worse than the truth, as a saturated link only takes capacity
+        away.
+        """
+        self.num_evaluations += sum(len(roles) for _, roles in sets)
+        width = max(len(groups) for groups, _ in sets)
+        rows = np.zeros((len(sets), width), dtype=np.int64)
+        first = np.concatenate([[0], np.cumsum([len(roles) for _, roles in sets])])
+        codes = np.zeros((first[-1], width), dtype=np.int64)
+        fixed = np.empty((first[-1], 3))
+        pool = self._atlases[variant].pool_of_all
+        for k, (groups, roles) in enumerate(sets):
+            pool, rows[k, : len(groups)] = self._atlases[variant].rows(groups)
+            codes[first[k] : first[k + 1], : len(groups)] = roles
+            fixed[first[k] : first[k + 1], :2] = self.ranking.size(groups)
+            fixed[first[k] : first[k + 1], 2] = self._longest(groups, variant, roles)
+        num = np.array([len(groups) for groups, _ in sets], dtype=np.int64)
+        values = kernel.screen(pool, rows, num, first, codes)
+        return values, self.ranking.keys(values, fixed)
+
+    def _longest(self, groups: Sequence[Group], variant: Variant, roles: Ints) -> Floats:
+        """Longest request in each row of role codes, if the objective asks for it [A] [tokens]."""
         longest = np.zeros(len(roles))
         if self.costs.problem.objective is Objective.MAX_CONTEXT:
             find = self.candidates.find
@@ -122,17 +145,9 @@ class Evaluator:
             }
             for row, codes in enumerate(roles.tolist()):
                 longest[row] = longest_request(held[key] for key in enumerate(codes))
-        return self.ranking.keys(values, groups, longest)
+        return longest
 
-    def screen(self, groups: Sequence[Group], variant: Variant, roles: Ints) -> Floats:
-        """Return the figures of each row of role codes, links left out [A, 6].
-
-        Never worse than the truth: a saturated link only takes capacity away.
-        """
-        self.num_evaluations += len(roles)
-        return kernel.screen(self.pool(groups, variant), roles)
-
-    def pool(self, groups: Sequence[Group], variant: Variant) -> kernel.Pool:
+    def pool(self, groups: Sequence[Group], variant: Variant) -> Pool:
         """Return the queueing kernel's view of *groups*, each in every role it can play."""
         return self._atlases[variant].pool(groups)
 

@@ -9,7 +9,7 @@ import numpy as np
 from e2llm_opt.problem import Objective, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
@@ -22,6 +22,8 @@ Key = tuple[float, ...]
 """Sorts plans: the smaller, the better."""
 STABLE, UNSTABLE, IMPOSSIBLE = 0.0, 1.0, 2.0
 _NO_STEADY_STATE = 1e300
+_HALF_UNIT = np.int64(1) << 28
+"""Of the last of the 24 binary digits that are kept of 53."""
 
 
 class Ranking:
@@ -60,7 +62,12 @@ class Ranking:
         classes = costs.classes.class_of
         self.price_of = {classes[d]: float(p or 0.0) for d, p in zip(rows, given, strict=True)}
 
-    def keys(self, values: Floats, groups: Sequence[Group], longest: Floats) -> Floats:
+    def size(self, groups: Iterable[Group]) -> tuple[float, float]:
+        """Return devices and price of *groups* [1, price_unit]."""
+        classes = [k for group in groups for k in group]
+        return float(len(classes)), sum(self.price_of[k] for k in classes)
+
+    def keys(self, values: Floats, fixed: Floats) -> Floats:
         """Return the keys of figures as the queueing kernel gives them [A, 5].
 
         Columns: 0 stable, 1 not, 2 impossible; what the objective minimises; two that decide
@@ -70,14 +77,12 @@ class Ranking:
         ----------
         values
             Figures of each assignment of roles [A, 6].
-        groups
-            The replicas' devices by class.
-        longest
-            Longest request that each assignment holds [A] [tokens].
+        fixed
+            Devices, price, and longest request of each assignment [A, 3] [1, price_unit, tokens].
         """
         capacity, wait, ttft, latency, alone = values[:, [0, 1, 2, 4, 5]].T
         keys = np.zeros((len(values), 5))
-        keys[:, 4] = sum(len(group) for group in groups)
+        keys[:, 4], price, longest = fixed.T
         is_stable = wait < np.inf
         units = np.minimum(np.rint(wait / self.wait_unit_s), _NO_STEADY_STATE)
         latency = np.minimum(_rounded(latency), _NO_STEADY_STATE)
@@ -92,7 +97,7 @@ class Ranking:
             if self._objective is Objective.LATENCY:
                 first = _rounded(alone)
             elif self._objective is Objective.COST:
-                first = _rounded(np.full(len(keys), self.price(groups)))
+                first = _rounded(price)
             keys[:, 1:4] = np.stack([first, units, latency], axis=1)
         if self._objective is not Objective.THROUGHPUT and not is_stable.all():
             late = ~is_stable
@@ -103,10 +108,6 @@ class Ranking:
             is_impossible |= ~(ttft <= self._slo_ttft_s)
         keys[is_impossible, :4] = [IMPOSSIBLE, 0.0, 0.0, 0.0]
         return keys
-
-    def price(self, groups: Iterable[Group]) -> float:
-        """Return the price of all devices of *groups* [price_unit]."""
-        return sum(self.price_of[k] for group in groups for k in group)
 
     def _unstable(self, capacity: Floats, alone: Floats, longest: Floats) -> Floats:
         """Return the first four columns for what arrives faster than it is served."""
@@ -129,8 +130,11 @@ def longest_request(replicas: Iterable[Candidate]) -> float:
 
 
 def _rounded(values: Floats) -> Floats:
-    """Keep seven digits: what differs less is equal, and fewer devices decide."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        digits = 10.0 ** (6 - np.floor(np.log10(np.abs(values))))
-        short = np.rint(values * digits) / digits
-    return np.where(np.isfinite(short), short, values)
+    """Keep 24 binary digits, seven decimal ones: what differs less is equal.
+
+    Half a unit is added and the rest cut off in the bits of the number: infinity stays infinite,
+    and a power of two changes nothing.
+    """
+    bits = np.ascontiguousarray(values).view(np.int64)
+    short: Floats = ((bits + _HALF_UNIT) & ~(2 * _HALF_UNIT - 1)).view(np.float64)
+    return short

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import product
+from itertools import islice, product
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.candidates import Group, Variant
-    from e2llm_opt.search.evaluate import Evaluator
+    from e2llm_opt.search.evaluate import Evaluator, Roled
     from e2llm_opt.search.ranking import Key
 
     Ints = NDArray[np.int64]
@@ -32,6 +32,9 @@ MAX_REPLICAS = 12
 """Most replicas whose roles are enumerated (DESIGN section 6)."""
 _ROLE_OF = {code: role for role, code in ROLE_CODES.items()}
 _MAX_ROUNDS = 20
+_NONE: MappingProxyType[Scope, Key] = MappingProxyType({})
+MOST_CHOICES = 256
+"""Most choices of a scope that are returned, or kept."""
 _NUM_RUNNERS_UP = 4
 """Assignments kept of each grouping: a link may spoil the best."""
 
@@ -106,10 +109,7 @@ class RoleChooser:
         self._options: dict[tuple[Group, Variant], tuple[int, ...]] = {}
 
     def best(
-        self,
-        groups: Sequence[Group],
-        variant: Variant,
-        worst: Mapping[Scope, Key] = MappingProxyType({}),
+        self, groups: Sequence[Group], variant: Variant, worst: Mapping[Scope, Key] = _NONE
     ) -> dict[Scope, list[Choice]]:
         """Return the best assignments in which every group has a role, for each scope, best first.
 
@@ -122,13 +122,29 @@ class RoleChooser:
         worst
             Choices of a scope with a greater key are of no use.
         """
+        rows = self.assignments(groups, variant)
+        if rows is not None:
+            return self._pick([(groups, rows)], variant, worst)
         options = [self.options(group, variant) for group in groups]
         if not groups or not all(options):
             return {}
-        size = float(np.prod([float(len(option)) for option in options]))
-        if len(groups) <= MAX_REPLICAS and size <= self._max_assignments:
-            return self._pick(groups, variant, self._assignments(groups, options), worst)
         return self._by_advantage(groups, variant, options)
+
+    def best_of(
+        self, sets: Sequence[Roled], variant: Variant, worst: Mapping[Scope, Key]
+    ) -> dict[Scope, list[Choice]]:
+        """Return the best of many sets of groups in the roles of :meth:`assignments`, at once."""
+        return self._pick(sets, variant, worst)
+
+    def assignments(self, groups: Sequence[Group], variant: Variant) -> Ints | None:
+        """Return all role codes of *groups* [A, R]; None where there are too many, or none."""
+        options = [self.options(group, variant) for group in groups]
+        if not groups or not all(options):
+            return None
+        size = float(np.prod([float(len(option)) for option in options]))
+        if len(groups) > MAX_REPLICAS or size > self._max_assignments:
+            return None
+        return self._assignments(groups, options)
 
     def options(self, group: Group, variant: Variant) -> tuple[int, ...]:
         """Return the role codes that a group can play with layers on every device."""
@@ -165,42 +181,45 @@ class RoleChooser:
         return ()
 
     def _pick(
-        self,
-        groups: Sequence[Group],
-        variant: Variant,
-        rows: Ints,
-        worst: Mapping[Scope, Key] = MappingProxyType({}),
+        self, sets: Sequence[Roled], variant: Variant, worst: Mapping[Scope, Key] = _NONE
     ) -> dict[Scope, list[Choice]]:
-        if len(rows) == 0:
+        """Return the best assignments of all *sets*, a few of each."""
+        sets = [(groups, rows) for groups, rows in sets if len(rows)]
+        if not sets:
             return {}
-        values = self._evaluator.screen(groups, variant, rows)
-        keys = self._evaluator.keys(values, groups, variant, rows)
+        _, keys = self._evaluator.screen(sets, variant)
+        owner = np.repeat(np.arange(len(sets)), [len(rows) for _, rows in sets])
+        first = np.searchsorted(owner, np.arange(len(sets)))
+        is_mixed = np.concatenate([(rows == kernel.MIXED).all(axis=1) for _, rows in sets])
+        is_split = np.concatenate([(rows != kernel.MIXED).all(axis=1) for _, rows in sets])
         order = np.lexsort(keys.T[::-1])
         order = order[keys[order, 0] < IMPOSSIBLE]
-        is_mixed = (rows[order] == kernel.MIXED).all(axis=1)
-        is_split = (rows[order] != kernel.MIXED).all(axis=1)
-        found: dict[Scope, list[Choice]] = {}
-        adapted = order[is_split]
-        adapted = adapted[self._own_rates.obeys(groups, variant, rows[adapted])]
         is_any = {"mixed": is_mixed, "disaggregated": is_split}.get(self._wanted)
-        for scope, chosen in (
-            (Scope.ANY, order if is_any is None else order[is_any]),
-            (Scope.MIXED, order[is_mixed]),
-            (Scope.DISAGGREGATED, order[is_split]),
-            (Scope.ADAPTED, adapted),
-        ):
-            is_useful = scope not in worst or tuple(keys[chosen[:1]].ravel()) <= worst[scope]
-            if len(chosen) and is_useful:
-                found[scope] = [
-                    Choice(
-                        key=tuple(keys[row].tolist()),
-                        groups=tuple(groups),
-                        roles=tuple(_ROLE_OF[code] for code in rows[row].tolist()),
-                        variant=variant,
-                    )
-                    for row in chosen[:_NUM_RUNNERS_UP].tolist()
-                ]
-        return found
+        obeys = self._own_rates.obeys
+        is_adapted = is_split & np.concatenate([obeys(*roled, variant) for roled in sets])
+
+        def choices(scope: Scope, chosen: Ints) -> Iterator[Choice]:
+            taken = [0] * len(sets)
+            for row in chosen.tolist():
+                key, k = tuple(keys[row].tolist()), int(owner[row])
+                if scope in worst and key > worst[scope]:
+                    return
+                taken[k] += 1
+                if taken[k] <= _NUM_RUNNERS_UP:
+                    groups, rows = sets[k]
+                    roles = tuple(_ROLE_OF[code] for code in rows[row - first[k]].tolist())
+                    yield Choice(key=key, groups=tuple(groups), roles=roles, variant=variant)
+
+        found = {
+            scope: list(islice(choices(scope, chosen), MOST_CHOICES))
+            for scope, chosen in (
+                (Scope.ANY, order if is_any is None else order[is_any[order]]),
+                (Scope.MIXED, order[is_mixed[order]]),
+                (Scope.DISAGGREGATED, order[is_split[order]]),
+                (Scope.ADAPTED, order[is_adapted[order]]),
+            )
+        }
+        return {scope: kept for scope, kept in found.items() if kept}
 
     def _by_advantage(
         self, groups: Sequence[Group], variant: Variant, options: list[tuple[int, ...]]
@@ -213,14 +232,18 @@ class RoleChooser:
         slots = np.maximum(pool.decode_slots, 1)
         full = pool.decode_tpot[np.arange(len(groups)), slots - 1]
         order = np.argsort(-(full / slots) / pool.occupancy, kind="stable")
-        start = np.array(list(_intervals(order, options)), dtype=np.int64)
-        found = self._pick(groups, variant, start.reshape(-1, len(groups)))
+        by_prompt = np.argsort(
+            [self._own_rates.occupancy(group) for group in groups], kind="stable"
+        )
+        rows = [*_intervals(order, options), *_splits(by_prompt, options)]
+        start = np.array(rows, dtype=np.int64)
+        found = self._pick([(groups, start.reshape(-1, len(groups)))], variant)
         for _ in range(_MAX_ROUNDS):
             if Scope.ANY not in found:
                 break
             codes = [ROLE_CODES[role] for role in found[Scope.ANY][0].roles]
             rows = np.array(list(_neighbours(codes, options)), dtype=np.int64)
-            other = self._pick(groups, variant, rows.reshape(-1, len(groups)))
+            other = self._pick([(groups, rows.reshape(-1, len(groups)))], variant)
             is_better = Scope.ANY in other and other[Scope.ANY][0].key < found[Scope.ANY][0].key
             for scope, choices in other.items():
                 merged = {choice.sort_key: choice for choice in [*found.get(scope, []), *choices]}
@@ -259,6 +282,16 @@ def _intervals(order: NDArray[np.int64], options: list[tuple[int, ...]]) -> Iter
             fits = all(code in option for code, option in zip(codes, options, strict=True))
             if fits and _is_paired(codes):
                 yield codes
+
+
+def _splits(order: NDArray[np.int64], options: list[tuple[int, ...]]) -> Iterator[list[int]]:
+    """Yield PREFILL in front and DECODE behind: in the order of prefill rates, the adapted rule."""
+    for front in range(1, len(order)):
+        codes = [kernel.DECODE] * len(order)
+        for i in order[:front]:
+            codes[i] = kernel.PREFILL
+        if all(code in option for code, option in zip(codes, options, strict=True)):
+            yield codes
 
 
 def _neighbours(codes: list[int], options: list[tuple[int, ...]]) -> Iterator[list[int]]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.search.candidates import Candidate, Group, Variant
-    from e2llm_opt.search.evaluate import Outcome
+    from e2llm_opt.search.evaluate import Outcome, Roled
     from e2llm_opt.search.progress import ProgressCallback
     from e2llm_opt.search.roles import Choice
     from e2llm_opt.search.stop import Stop
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 _QUICK_ASSIGNMENTS = 250
 """Most role assignments a grouping while the genetic algorithm runs."""
+_BATCH = 32
+"""Sets of groups that are judged together: an array more costs less than a call more."""
+_MANY = 1000
+"""Assignments of roles that are judged without waiting for more sets."""
 _UNFIT = 1e18
 _COUNT_AFTER_S = 1.0
 """Once a search runs so long it is worth knowing how many packings there are [s]."""
@@ -159,15 +163,28 @@ class Search:
             groups += [group] if self._chooser.options(group, variant) else []
             self.tell("group", number, self._leader(self.archive))
         self.teller.planned = 0
-        for number, packing in enumerate(packings(groups, available), start=1):
-            if self.rules.allows(packing):
-                found = self._chooser.best(packing, variant, self.archive.worst())
-                self.archive.offer(found)
+        waiting: list[Roled] = []
+        number = 0
+
+        def judge(number: int) -> None:
+            found = self._chooser.best_of(waiting, variant, self.archive.worst())
+            self.archive.offer(found)
+            waiting.clear()
             if self._is_worth_counting():
                 self.teller.planned = sum(1 for _ in packings(groups, available))
             self.tell("packing", number, self._leader(self.archive))
-            if self.is_late(stop):
-                return
+
+        for number, packing in enumerate(packings(groups, available), start=1):
+            rows = self._chooser.assignments(packing, variant)
+            if self.rules.allows(packing) and rows is not None:
+                waiting.append((packing, rows))
+            elif self.rules.allows(packing):
+                self.archive.offer(self._chooser.best(packing, variant))
+            if number % _BATCH == 0 or (rows is not None and len(rows) > _MANY):
+                judge(number)
+                if self.is_late(stop):
+                    return
+        judge(number)
 
     def _evolve(self, variant: Variant, stop: Stop, seed: int) -> None:
         """Evolve groupings, judged with little effort; then look closely at the best."""

@@ -348,6 +348,12 @@ def test_a_prefill_replica_needs_a_route() -> None:
     ]
 
 
+def test_without_routes_nothing_is_served_together() -> None:
+    plan = {**split(), "routes": [], "predicted": {"capacity_per_s": 1e-3}}
+    found = violations(plan, problem(FOUR))
+    assert ("predicted.capacity_per_s is not as recomputed", None, 0.0, 1e-3) in found
+
+
 @pytest.mark.parametrize("plan", [split(), routed()])
 def test_a_kv_cache_needs_a_way(plan: Any) -> None:
     links = (link("a", "left"), link("b", "left"), link("c", "right"), link("d", "right"))
@@ -361,6 +367,8 @@ def test_a_link_saturated_at_the_planned_rates_is_a_violation() -> None:
     # 480 B a request out of a: 100 B/s carry 0.2083 a second.
     full = pair(slots=2, arrival_rate_per_s=100 / 480)
     assert check(full, problem(TWO)).valid
+    hair = pair(slots=2, arrival_rate_per_s=(1 + 5e-10) * 100 / 480)
+    assert check(hair, problem(TWO)).valid
     found = violations(pair(slots=2, arrival_rate_per_s=0.25), problem(TWO))
     assert [(need, have) for _, _, need, have in found] == [(pytest.approx(120), 100)] * 2
     assert all("saturated" in what for what, *_ in found)

@@ -52,6 +52,18 @@ def test_the_number_of_bytes_chooses_the_link() -> None:
     assert (few.name, many.name) == ("quick", "wide")
 
 
+def test_of_equally_quick_ways_the_widest_is_taken() -> None:
+    # 256 B: 0.5 + 0.25 s and 0.25 + 0.5 s, exactly.
+    lines = [
+        link("a", "b", 1024.0, latency_s=0.5, interface="wide"),
+        link("a", "b", 512.0, latency_s=0.25, interface="quick"),
+    ]
+    for links in (lines, lines[::-1]):
+        leg = Ways(Inventory(devices=(A, B), links=tuple(links)), RUNTIME).network("a", "b", 256)
+        assert leg is not None
+        assert leg.name == "wide"
+
+
 def test_hosts_do_not_forward() -> None:
     chain = Inventory(devices=(A, B, C), links=(link("a", "b"), link("b", "c")))
     assert Ways(chain, RUNTIME).network("a", "c", 1) is None
@@ -84,7 +96,8 @@ def test_a_private_link_is_taken_only_where_it_is_faster() -> None:
 
 def test_a_star_pays_one_leg_to_the_head_and_two_between_workers() -> None:
     ways = Ways(star("a", "b", "c"), runtime(topology="star"))
-    assert hop_s(ways, "ac", 20, head_host="c") == pytest.approx(0.5)
+    for hop, head in (("ac", "c"), ("ca", "c"), ("ac", "a"), ("ca", "a")):
+        assert hop_s(ways, hop, 20, head_host=head) == pytest.approx(0.5)
     assert hop_s(ways, "ab", 20, head_host="c") == pytest.approx(1.0)
 
 

@@ -141,6 +141,19 @@ def test_a_prefill_replica_holds_the_kv_cache_of_one_request() -> None:
     assert own.tpot_s is None
 
 
+def test_a_prefill_replica_needs_no_way_back() -> None:
+    lines = (link("a", "b"), link("b", "c"))
+    chain = Inventory(devices=tuple(device(name) for name in "abc"), links=lines)
+    stages = (stage("a", 0, 2), stage("b", 2, 3), stage("c", 3, 4))
+    report = check({"replicas": [replica("PREFILL", *stages)]}, problem(chain))
+    (own,) = report.replicas
+    assert own.decode is None
+    assert own.stages[2].next_hop is None
+    assert own.prefill.bottleneck_s == pytest.approx(2 * 6.375)
+    report = check({"replicas": [replica("MIXED", *stages)]}, problem(chain))
+    assert [v.what for v in report.violations] == ["r0: no way from c to a"]
+
+
 def test_a_decode_replica_serves_all_slots_in_one_round_a_token() -> None:
     own = figures(pair("DECODE", slots=2), problem(TWO))
     assert own.service_rate_per_s == pytest.approx(2 / (8 * 11.96))

@@ -40,6 +40,13 @@ def test_an_infeasible_answer_is_no_plan() -> None:
     assert list(faults({"schema": "~", **pair()})) == ["schema"]
 
 
+def test_replicas_and_stages_are_mappings() -> None:
+    assert list(faults({"replicas": ["r0"]})) == ["replicas[0]"]
+    assert list(faults({"replicas": [{"role": "MIXED", "stages": ["a"]}]})) == [
+        "replicas[0].stages[0]"
+    ]
+
+
 def test_every_fault_is_told_at_once() -> None:
     document = {
         "replicas": [
@@ -156,6 +163,7 @@ def test_nested_numbers_are_read_by_path() -> None:
         ({"routes": {}}, "routes"),
         ({"routes": [3]}, "routes[0]"),
         ({"routes": [{"prefill": "p"}]}, "routes[0].decode"),
+        ({"unused_devices": ["c"]}, "unused_devices[0]"),
         ({"unused_devices": [{"reason": "slow"}]}, "unused_devices[0].device"),
         ({"predicted": 1}, "predicted"),
         ({"predicted": {"capacity_per_s": "high"}}, "predicted.capacity_per_s"),

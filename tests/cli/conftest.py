@@ -75,7 +75,7 @@ class Planner:
         top: int,
         planner: str,
         seed: int,
-        stop: Stop,
+        stop: Stop | None,
         progress: Any,
     ) -> tuple[Plan, ...] | Infeasible:
         progress(Progress(evaluations=1, elapsed_s=0.1, best="none yet"))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2llm_opt.cost import kernel
+from e2llm_opt.cost.pools import Pool
 from tests.pools import (
     INSTANT,
     TOKENS,
@@ -250,3 +251,76 @@ def test_the_correction_is_that_of_cosmetatos_over_its_whole_range() -> None:
             for scv in (0.0, 0.25, 1.0, 2.0):
                 expected = kimura(2.0, rho, slots, scv)
                 assert kernel._kimura(2.0, rho, slots, scv) == pytest.approx(expected, rel=1e-12)
+
+
+@given(mixed_pools, loads)
+def test_where_pairs_serve_at_once_nobody_waits_for_a_mixed_replica(
+    both: list[Server], load: float
+) -> None:
+    """The best split is at an end of its range, and is found there."""
+    arrival, quick = load * capacity_of(both, TOKENS), Server(tpot_s=[1e-7] * 4)
+    values, rates = evaluated([quick], [quick], both, arrival)
+    assert rates.tolist() == pytest.approx([arrival, arrival] + [0.0] * len(both), abs=1e-12)
+    assert values[kernel.WAITING] == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("load", [0.3, 0.5, 0.7, 0.9, 0.97])
+@pytest.mark.parametrize("service", [0.2, 1.0, 3.0])
+def test_the_split_is_the_best_one_to_a_hair(service: float, load: float) -> None:
+    """Where waits are convex, marginal waits are equal: found as exactly as it matters."""
+    first, second = Server(tpot_s=[service], scv=0.5), Server(tpot_s=[0.001] * 8)
+    both = Server(tpot_s=[0.01, 0.011, 0.012], pause_s=0.2)
+    pairs, mixed = min(first.full(1.0), second.full(TOKENS)), both.full(TOKENS)
+    arrival = load * (pairs + mixed)
+
+    def wait(x: float) -> float:
+        """Mean wait where the pairs take x and the MIXED replica the rest."""
+        waits = evaluated([first], [second], [], x)[0], evaluated([], [], [both], arrival - x)[0]
+        return float(x * waits[0][kernel.WAITING] + (arrival - x) * waits[1][kernel.WAITING])
+
+    low, high = max(0.0, arrival - mixed), min(arrival, pairs)
+    least = min(wait(low + (high - low) * i / 500) for i in range(1, 500)) / arrival
+    found = evaluated([first], [second], [both], arrival)[0][kernel.WAITING]
+    assert found <= least * 1.0003 + 1e-9
+
+
+@pytest.mark.parametrize(("between", "elsewhere"), [(0.01, 100.0), (100.0, 0.01)])
+def test_only_transfers_from_prefill_to_decode_replicas_keep_requests_away(
+    between: float, elsewhere: float
+) -> None:
+    quick, slow = Server(tpot_s=[1e-4] * 4), Server(tpot_s=[0.01, 0.012], pause_s=0.5)
+    transfer = np.full((6, 6), elsewhere)
+    transfer[:2, 2:4] = between
+    arrival = 0.5 * slow.full(TOKENS)
+    values, rates = evaluated([quick] * 2, [quick] * 2, [slow] * 2, arrival, transfer=transfer)
+    if between > elsewhere:
+        assert rates[:4].tolist() == [0.0] * 4
+    else:
+        assert rates[2:4].sum() > 0.5 * arrival
+    assert values[kernel.WAITING] < 1.0
+
+
+@given(prefill_pools, decode_pools, mixed_pools, st.floats(0.02, 1.5), st.data())
+def test_unused_replicas_change_nothing(
+    first: list[Server],
+    second: list[Server],
+    both: list[Server],
+    load: float,
+    data: st.DataObject,
+) -> None:
+    pairs = min(capacity_of(first, 1.0), capacity_of(second, TOKENS))
+    arrival = load * (pairs + capacity_of(both, TOKENS))
+    num = len(first) + len(second) + len(both)
+    transfer = data.draw(transfers(num))
+    pool, roles = pool_of(first, second, both, arrival, scv=0.25, transfer=transfer)
+    unused = np.array(data.draw(st.lists(st.booleans(), min_size=num, max_size=num)))
+    kept = np.flatnonzero(~unused)
+    fewer = [
+        part[np.ix_(kept, kept)] if name == "transfer" else part if name == "load" else part[kept]
+        for name, part in pool._asdict().items()
+    ]
+    values, rates = kernel.evaluate(pool, np.where(unused, kernel.UNUSED, roles))
+    expected, others = kernel.evaluate(Pool(*fewer), roles[kept])
+    assert values == pytest.approx(expected, rel=1e-9)
+    assert rates[kept] == pytest.approx(others, rel=1e-9)
+    assert not rates[unused].any()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -288,6 +289,21 @@ def test_five_distinct_devices_with_unlike_layers_and_hops_are_cut_exactly(
         facts = replace(problem.facts, allowed_stage_starts=allowed)
         problem = replace(problem, facts=facts)
     compare(problem, role, (2, 2), criterion)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_way_back_is_part_of_the_sum_where_logits_travel_it(seed: int) -> None:
+    """Three devices hold the layers only together; the way back is the longest hop of all."""
+    random = Random(seed)  # noqa: S311 - no secret
+    speeds = {pair: random.choice((5, 20, 80, 300)) for pair in ("a-b", "a-c", "b-c")}
+    problem = unlike(6, (200.0,) * 6, speeds)
+    problem = replace(
+        problem,
+        facts=replace(problem.facts, vocab_size=200_000, hidden_size=1000),
+        runtime=replace(problem.runtime, sends_logits=True),
+    )
+    compare(problem, "DECODE", (1, 1), "sum")
+    compare(problem, "MIXED", (1, 1), "sum")
 
 
 def test_a_relay_needs_a_layer_of_its_own() -> None:

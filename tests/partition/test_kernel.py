@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2llm_opt.cost.costs import costs_of
+from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.partition import collapse, kernel
 from e2llm_opt.partition.partition import best_cut, demand_of
 from e2llm_opt.problem import Problem, Role
@@ -140,6 +141,25 @@ def test_the_heuristic_order_goes_to_the_nearest_device_from_the_last_stage_on(
         groups = [(0, 1), (2,), (3, 4)]
         found = collapse._pipeline_order(costs, groups, (first, last), -1)
         assert found == [(d,) for d in order]
+
+
+@pytest.mark.parametrize(("alike", "num_states"), [(1, 16), (2, 12), (3, 8), (4, 5)])
+def test_an_order_is_chosen_where_there_are_more_multisets_than_allowed(
+    alike: int, num_states: int
+) -> None:
+    (problem,) = worlds(num_worlds=1, num_devices=4)
+    one = problem.devices[0]
+    machines = [replace(one, name=d.name, host=d.host) for d in problem.devices[:alike]]
+    link = problem.inventory.links[0]
+    links = tuple(
+        replace(link, ends=other.ends, backward_bytes_per_s=link.forward_bytes_per_s)
+        for other in problem.inventory.links
+    )
+    inventory = Inventory(devices=(*machines, *problem.devices[alike:]), links=links)
+    costs = costs_of(replace(problem, inventory=inventory))
+    for most, is_ordered in ((num_states, False), (num_states - 1, True)):
+        (shape,) = collapse.shapes(costs, (0, 1, 2, 3), "none", most)
+        assert shape.is_ordered == is_ordered
 
 
 def test_of_equally_near_devices_the_faster_one_is_next() -> None:

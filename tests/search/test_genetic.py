@@ -58,6 +58,7 @@ def testbed(request: pytest.FixtureRequest) -> tuple[Problem, Key]:
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(s, marks=pytest.mark.slow) for s in range(2, 10))]
 )
+@pytest.mark.needs_jit
 def test_the_genetic_algorithm_finds_the_optimum_of_the_testbed(
     testbed: tuple[Problem, Key], seed: int
 ) -> None:
@@ -74,6 +75,7 @@ def test_on_few_devices_the_genetic_algorithm_is_as_good_as_all_groupings(
     assert key_of(problem, GENETIC) == key_of(problem, Stop(method="exhaustive"))
 
 
+@pytest.mark.needs_jit
 def test_the_same_seed_gives_the_same_plan_but_for_provenance() -> None:
     problem = Problem.load(TESTBED)
     texts = []
@@ -84,6 +86,7 @@ def test_the_same_seed_gives_the_same_plan_but_for_provenance() -> None:
     assert texts[0] == texts[1]
 
 
+@pytest.mark.needs_jit
 def test_costs_remembered_from_another_search_change_nothing() -> None:
     """Plans must not depend on what was asked before in the same process."""
     problem = Problem.load(TESTBED)

@@ -295,8 +295,21 @@ def test_a_speed_that_cannot_be_reached_is_named_with_the_speed() -> None:
     assert "100 tokens/s" in answer("too slow").reason
     assert "100 tokens/s" in answer("too slow for the SLO").reason
     assert "with 64 slots" in answer("too slow with so many slots").reason
-    for name in ("too slow", "too slow for the SLO", "too slow with so many slots"):
+    for name in ("too slow", "too slow with so many slots"):
         assert "min_tokens_per_s" in changes(name)
+    assert "slo.tpot_s" in changes("too slow for the SLO")
+
+
+def test_both_limits_on_speed_are_lowered_where_both_are_too_high() -> None:
+    asked = problem(two(6, 6), 4, slo_tpot_s=0.01, min_tokens_per_s=100)
+    found = plan(asked)
+    assert isinstance(found, Infeasible)
+    change = next(s.change for s in found.suggestions if s.change.startswith("min_tokens_per_s"))
+    assert ", slo.tpot_s: " in change
+    assert isinstance(plan(applied(asked, change)), Plan)
+
+
+def test_the_slots_that_leave_each_stream_fast_enough_are_suggested() -> None:
     assert "slots" in changes("too slow with so many slots")
 
 

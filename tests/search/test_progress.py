@@ -41,6 +41,7 @@ def at_rate(problem: Problem, rate_per_s: float, objective: Objective) -> Proble
 
 @pytest.mark.parametrize("objective", list(Objective))
 @pytest.mark.parametrize("rate_per_s", [0.0, 0.2, 50.0])
+@pytest.mark.needs_jit
 def test_the_figures_told_last_are_those_of_the_best_that_was_found(
     homelab: Problem, objective: Objective, rate_per_s: float
 ) -> None:
@@ -70,6 +71,7 @@ def test_the_figures_told_last_are_those_of_the_best_that_was_found(
 
 
 @pytest.mark.parametrize("method", ["exhaustive", "ga"])
+@pytest.mark.needs_jit
 def test_telling_changes_nothing(homelab: Problem, method: str) -> None:
     stop = Stop(method=method, max_evaluations=60)  # type: ignore[arg-type]
     silent = plan(homelab, stop=stop)
@@ -79,6 +81,7 @@ def test_telling_changes_nothing(homelab: Problem, method: str) -> None:
     assert replace(heard, provenance=silent.provenance) == silent
 
 
+@pytest.mark.needs_jit
 def test_time_and_evaluations_only_grow(homelab: Problem) -> None:
     _, states = told(homelab, "ga")
     for first, second in pairwise(states):
@@ -104,6 +107,7 @@ def test_a_packing_is_not_counted_for_nobody(
     assert search.teller.planned == 0
 
 
+@pytest.mark.needs_jit
 def test_a_plan_is_told_in_people_s_words(homelab: Problem) -> None:
     _, states = told(homelab, "exhaustive")
     assert states[0].best == "none yet"

@@ -111,6 +111,7 @@ def test_a_plan_is_never_worse_than_the_baselines(problem: Problem) -> None:
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("objective", list(Objective))
+@pytest.mark.needs_jit
 def test_an_evolved_plan_is_never_worse_than_any_grouping_it_was_seeded_with(
     objective: Objective, seed: int
 ) -> None:
@@ -140,6 +141,7 @@ def test_an_evolved_plan_is_never_worse_than_any_grouping_it_was_seeded_with(
 
 
 @pytest.mark.parametrize("objective", [Objective.THROUGHPUT, Objective.WAITING_TIME])
+@pytest.mark.needs_jit
 def test_names_and_order_change_nothing_in_what_evolution_finds(objective: Objective) -> None:
     problem = replace(cluster(9, 2.0, 0), objective=objective)
     keys = []

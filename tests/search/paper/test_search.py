@@ -159,6 +159,7 @@ def best_of_all(request: pytest.FixtureRequest) -> tuple[Problem, float]:
     return problem, min(known.values())
 
 
+@pytest.mark.needs_jit
 def test_most_seeds_find_the_best_of_all_groupings_of_the_testbed_and_none_finds_more(
     best_of_all: tuple[Problem, float],
 ) -> None:
@@ -176,12 +177,14 @@ def test_one_generation_is_not_better_than_all_groupings(
     assert eq_4(ran(problem, replace(FULL, max_evaluations=1), seed)) >= least - 1e-9
 
 
+@pytest.mark.needs_jit
 def test_generations_improve_on_the_first_one() -> None:
     problem = Problem.load(TESTBED)
     first, later = (eq_4(ran(problem, replace(FULL, max_evaluations=n), 1)) for n in (1, 2400))
     assert later < first
 
 
+@pytest.mark.needs_jit
 def test_the_same_seed_gives_the_same_plan_but_for_provenance() -> None:
     problem = Problem.load(TESTBED)
     texts = []
@@ -377,6 +380,7 @@ def test_excluded_devices_are_not_used() -> None:
     assert {device.device for device in found.unused_devices} >= {"orin", "rtx-5070"}
 
 
+@pytest.mark.needs_jit
 def test_the_next_best_groupings_can_be_had_too() -> None:
     found = e2llm_opt.plans(Problem.load(TESTBED), top=3, planner=NAME)
     assert isinstance(found, tuple)
