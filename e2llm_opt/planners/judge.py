@@ -32,8 +32,5 @@ def ranks(
     Links are left out, as in our own search until the end.
     """
     rows = np.array([[ROLE_CODES[role] for role in roles] for roles in assignments], dtype=np.int64)
-    values = evaluator.screen(groups, variant, rows)
-    found: list[Key] = [
-        tuple(key) for key in evaluator.keys(values, groups, variant, rows).tolist()
-    ]
-    return found
+    _, keys = evaluator.screen([(groups, rows)], variant)
+    return [tuple(key) for key in keys.tolist()]

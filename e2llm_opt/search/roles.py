@@ -235,8 +235,8 @@ class RoleChooser:
         by_prompt = np.argsort(
             [self._own_rates.occupancy(group) for group in groups], kind="stable"
         )
-        rows = [*_intervals(order, options), *_splits(by_prompt, options)]
-        start = np.array(rows, dtype=np.int64)
+        codes_of = [*_intervals(order, options), *_splits(by_prompt, options)]
+        start = np.array(codes_of, dtype=np.int64)
         found = self._pick([(groups, start.reshape(-1, len(groups)))], variant)
         for _ in range(_MAX_ROUNDS):
             if Scope.ANY not in found:
