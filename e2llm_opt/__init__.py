@@ -4,6 +4,7 @@
     config.json, .gguf ─► Model ─────┼─► Problem ─► cost tables ─► partition (kernels) ─┐
     workload, trace ────► Workload ──┘                   ▲   search (genetic, exact) ◄──┘
                                                          └── Plan ─► check · report
+                                                                  └─► simulate · compare
 
 The public names below are loaded on first use, so that ``import e2llm_opt`` is instant.
 """
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from e2llm_opt.check.check import check as check
     from e2llm_opt.check.verdict import Report as Report
     from e2llm_opt.check.verdict import Violation as Violation
+    from e2llm_opt.compare import ComparisonRow as ComparisonRow
+    from e2llm_opt.compare import ComparisonTerms as ComparisonTerms
+    from e2llm_opt.compare import compare as compare
     from e2llm_opt.constraints import Constraints as Constraints
     from e2llm_opt.errors import E2LLMError as E2LLMError
     from e2llm_opt.errors import Fault as Fault
@@ -48,14 +52,21 @@ if TYPE_CHECKING:
     from e2llm_opt.runtime import runtime as runtime
     from e2llm_opt.search.progress import Progress as Progress
     from e2llm_opt.search.stop import Stop as Stop
+    from e2llm_opt.simulate.simulate import Simulation as Simulation
+    from e2llm_opt.simulate.simulate import simulate as simulate
     from e2llm_opt.solve import plan as plan
     from e2llm_opt.solve import plans as plans
+    from e2llm_opt.workload.arrivals import draw_arrivals as draw_arrivals
+    from e2llm_opt.workload.trace import Trace as Trace
+    from e2llm_opt.workload.trace import read_trace as read_trace
     from e2llm_opt.workload.workload import Lengths as Lengths
     from e2llm_opt.workload.workload import Workload as Workload
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "ComparisonRow": "compare",
+    "ComparisonTerms": "compare",
     "Constraints": "constraints",
     "Device": "inventory.device",
     "E2LLMError": "errors",
@@ -80,18 +91,24 @@ _HOME = {
     "Role": "problem",
     "Route": "plan.plan",
     "Runtime": "runtime",
+    "Simulation": "simulate.simulate",
     "Stage": "plan.plan",
     "Stop": "search.stop",
+    "Trace": "workload.trace",
     "Violation": "check.verdict",
     "Workload": "workload.workload",
     "check": "check.check",
+    "compare": "compare",
     "device_of_type": "inventory.device",
+    "draw_arrivals": "workload.arrivals",
     "load_plan": "plan.json_file",
     "model_facts": "model.named",
     "partition": "partition.partition",
     "plan": "solve",
     "plans": "solve",
+    "read_trace": "workload.trace",
     "runtime": "runtime",
+    "simulate": "simulate.simulate",
 }
 """Public name: the module below this package that defines it."""
 
@@ -99,7 +116,7 @@ __all__ = ["__version__", *_HOME]
 
 
 class _Package(ModuleType):
-    """Makes ``plan``, ``check``, ``partition`` and ``runtime`` the functions, not the modules.
+    """Makes ``plan``, ``check``, ``simulate`` and others alike the functions, not the modules.
 
     Importing a module of the same name would bind it here, and whether ``e2llm_opt.plan`` is a
     function would depend on what was imported before.

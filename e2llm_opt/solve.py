@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from e2llm_opt import __version__
 from e2llm_opt.errors import InputError
 from e2llm_opt.plan.plan import OURS, Bound, Plan, RunProvenance
-from e2llm_opt.planners import planner_named
+from e2llm_opt.planners import PLANNERS, planner_named
 
 if TYPE_CHECKING:
     from e2llm_opt.plan.infeasible import Infeasible
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from e2llm_opt.search.evaluate import Outcome
     from e2llm_opt.search.progress import ProgressCallback
     from e2llm_opt.search.stop import Stop
+    from e2llm_opt.workload.trace import Trace
 
 _INTERRUPTED = "the search was interrupted: this is the best plan found until then"
 
@@ -29,6 +30,7 @@ def plan(
     planner: str = OURS,
     seed: int = 0,
     stop: Stop | None = None,
+    arrivals: Trace | None = None,
     progress: ProgressCallback | None = None,
 ) -> Plan | Infeasible:
     """Place the model: cluster devices into replicas, cut the layers, choose roles and routes.
@@ -45,6 +47,10 @@ def plan(
     stop
         Limits and method of the search; default: all groupings up to 8 devices, the genetic
         algorithm above.
+    arrivals
+        Where given, and the workload has a rate: our planner's 20 best candidates and the plans of
+        all other planners are simulated on these requests, and the objective decides by what comes
+        out. Takes as long as all planners, and a minute more where the simulator is compiled first.
     progress
         Called now and then with the state of the search; where it raises KeyboardInterrupt the
         search ends as after Ctrl-C.
@@ -62,7 +68,15 @@ def plan(
         When interrupted before any plan was found. Afterwards the best plan is returned, with a
         warning; and while changes are tried that may make a plan possible, those known to help.
     """
-    answer = plans(problem, top=1, planner=planner, seed=seed, stop=stop, progress=progress)
+    answer = plans(
+        problem,
+        top=1,
+        planner=planner,
+        seed=seed,
+        stop=stop,
+        arrivals=arrivals,
+        progress=progress,
+    )
     return answer[0] if isinstance(answer, tuple) else answer
 
 
@@ -73,6 +87,7 @@ def plans(
     planner: str = OURS,
     seed: int = 0,
     stop: Stop | None = None,
+    arrivals: Trace | None = None,
     progress: ProgressCallback | None = None,
 ) -> tuple[Plan, ...] | Infeasible:
     """Return up to *top* plans that differ in groups or roles, the best first.
@@ -95,7 +110,11 @@ def plans(
     run = planner_named(planner)(costs_of(problem), progress)
     with Interruption() as interruption:
         run.run(limits, seed)
-    chosen = run.ranked(top)
+        chosen, lines = _ranked(
+            run, top, arrivals if planner == OURS else None, (limits, seed, progress)
+        )
+    if interruption.happened:
+        chosen, lines = run.ranked(top), ()
     if not chosen:
         if interruption.happened:
             raise KeyboardInterrupt
@@ -103,15 +122,42 @@ def plans(
     notes = (_INTERRUPTED,) if interruption.happened else ()
     asked = planner, limits.method, seed
     return tuple(
-        _document(run, (rank, outcome), notes, asked, began)
+        _document(run, (rank, outcome), (notes, lines), asked, began)
         for rank, outcome in enumerate(chosen, start=1)
     )
+
+
+def _ranked(
+    run: Planner, top: int, arrivals: Trace | None, how: tuple[Stop, int, ProgressCallback | None]
+) -> tuple[list[Outcome], tuple[str, ...]]:
+    """Return the best outcomes, and how they were ranked where a simulation did it."""
+    if arrivals is None or run.problem.workload.rate_per_s <= 0:
+        return run.ranked(top), ()
+    from e2llm_opt.search.rank_by_simulation import (  # noqa: PLC0415 - numba takes long to load
+        NUM_SIMULATED,
+        rank_by_simulation,
+    )
+
+    stop, seed, progress = how
+    outcomes = run.ranked(NUM_SIMULATED)
+    for name in PLANNERS:
+        if name != OURS:
+            rival = planner_named(name)(run.costs, progress)
+            rival.run(stop, seed)
+            outcomes += rival.ranked(1)
+    unit_s = run.evaluator.ranking.wait_unit_s
+    found = rank_by_simulation(run.costs, outcomes, arrivals, wait_unit_s=unit_s)
+    line = (
+        f"the best of {len(found)} candidates, other planners' plans among them, simulated on "
+        f"{arrivals.num_requests} requests"
+    )
+    return [one.outcome for one in found[:top]], (line,)
 
 
 def _document(
     run: Planner,
     ranked: tuple[int, Outcome],
-    notes: tuple[str, ...],
+    notes: tuple[tuple[str, ...], tuple[str, ...]],
     asked: tuple[str, str, int],
     began: float,
 ) -> Plan:
@@ -129,7 +175,7 @@ def _document(
         predicted=assemble.predicted_of(costs, chosen),
         bound=Bound(),
         alternatives=alternatives.alternatives_of(search, chosen),
-        warnings=(*notes, *run.remarks(chosen)),
+        warnings=(*notes[0], *run.remarks(chosen)),
         provenance=RunProvenance(
             e2llm_opt=__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -138,6 +184,6 @@ def _document(
     )
     return replace(
         found,
-        explain=explain(costs, chosen, found, rank),
+        explain=(*explain(costs, chosen, found, rank), *notes[1]),
         warnings=(*found.warnings, *cautions(costs, chosen, found)),
     )

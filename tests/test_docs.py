@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMANDS = ("plan", "check", "catalog", "schema", "completion")
+COMMANDS = ("plan", "check", "simulate", "compare", "catalog", "schema", "completion")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -109,7 +109,7 @@ def test_every_option_is_explained(name: str) -> None:
     command: click.Command = import_module(f"e2llm_opt.cli.{name}").command
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     own = re.split(r"^## ", text, flags=re.MULTILINE)
-    sections = [part for part in own if part.startswith((f"{name}\n", "plan\n"))]
+    sections = [part for part in own if part.startswith((f"{name}\n", "plan\n", "simulate\n"))]
     for parameter in command.params:
         for option in (*parameter.opts, *parameter.secondary_opts):
             if option.startswith("-") and option not in {"-h", "--help"}:

@@ -51,7 +51,10 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert not heavy, f"import {', '.join(heavy)} inside the function that needs it"
 
 
-SUBPACKAGES = ("plan.plan", "check.check", "partition.partition", "runtime")
+SUBPACKAGES = (
+    *("plan.plan", "check.check", "partition.partition", "runtime"),
+    *("compare", "simulate.simulate"),
+)
 
 
 @pytest.mark.parametrize("module", SUBPACKAGES)

@@ -21,6 +21,8 @@ EXIT_INTERRUPTED: Final = 130
 _COMMANDS = {
     "plan": "Find the best plan for an inventory.",
     "check": "Recompute a plan and list what is wrong with it.",
+    "simulate": "Run a plan on arrivals, request by request.",
+    "compare": "Simulate the plans of several planners on the same arrivals.",
     "catalog": "List known devices, models, weight formats and runtimes.",
     "schema": "Print the JSON Schema of a plan.",
     "completion": "Print what a shell needs to complete commands and options.",
@@ -84,6 +86,8 @@ def command_line() -> None:
       e2llm-opt plan homelab.yaml
       e2llm-opt plan homelab.yaml -o plan.json
       e2llm-opt check plan.json homelab.yaml
+      e2llm-opt simulate plan.json homelab.yaml --rate 0.5
+      e2llm-opt compare homelab.yaml
       e2llm-opt catalog devices jetson
 
     Exit codes: 0 done, 2 bad input, 3 no plan or violations, 130 interrupted, 1 a bug.

@@ -1,4 +1,4 @@
-"""Ctrl-C ends a search where it can be ended, and keeps what was found; the second one quits."""
+"""Ctrl-C ends work where it can be ended, and keeps what was found; the second one quits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from e2llm_opt.cli.progress import Line
     from e2llm_opt.search.progress import Progress, ProgressCallback
@@ -20,10 +20,23 @@ class GivenUp(BaseException):
 
 @contextmanager
 def interruptible(line: Line | None) -> Iterator[ProgressCallback]:
-    """Give a callback that raises KeyboardInterrupt when Ctrl-C was pressed before.
+    """Give a callback of a search that raises KeyboardInterrupt when Ctrl-C was pressed before."""
+    with breakable(line) as breathe:
+
+        def callback(state: Progress) -> None:
+            if line is not None:
+                line(state)
+            breathe()
+
+        yield callback
+
+
+@contextmanager
+def breakable(line: Line | None) -> Iterator[Callable[[], None]]:
+    """Give a function that raises KeyboardInterrupt when Ctrl-C was pressed before.
 
     An exception in the middle of compiled code would surface as an error of the interpreter, so
-    the first Ctrl-C waits for the next call of the callback. The second one does not wait.
+    the first Ctrl-C waits for the next call of the function. The second one does not wait.
     """
     is_asked = False
 
@@ -34,10 +47,8 @@ def interruptible(line: Line | None) -> Iterator[ProgressCallback]:
         if line is not None:
             line.interrupted()
 
-    def callback(state: Progress) -> None:
+    def breathe() -> None:
         nonlocal is_asked
-        if line is not None:
-            line(state)
         if is_asked:
             is_asked = False
             raise KeyboardInterrupt
@@ -50,7 +61,7 @@ def interruptible(line: Line | None) -> Iterator[ProgressCallback]:
     if is_ours:
         signal.signal(signal.SIGINT, ask)
     try:
-        yield callback
+        yield breathe
     finally:
         if is_ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)

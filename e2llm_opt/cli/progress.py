@@ -64,6 +64,10 @@ class Line:
         """Take the state that the next painting shows."""
         self._state = progress
 
+    def say(self, doing: str) -> None:
+        """Say from now on what is done, where no search tells how far it is."""
+        self._doing, self._state = doing, None
+
     def interrupted(self) -> None:
         """Say from now on that Ctrl-C was heard."""
         self._is_stopping = True

@@ -47,6 +47,19 @@ def choice_of(option: str) -> Complete:
     return complete
 
 
+def planners(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
+    """Complete the last of several planners that commas separate."""
+    from e2llm_opt.planners import PLANNERS
+
+    before, comma, last = incomplete.rpartition(",")
+    named = before.split(",")
+    return [
+        CompletionItem(f"{before}{comma}{name}")
+        for name in PLANNERS
+        if name.startswith(last) and name not in named
+    ]
+
+
 def devices(ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
     """Complete to the devices of the inventory that the command line names before."""
     try:

@@ -124,17 +124,21 @@ class Costs:
         )
 
     def prefill_curve(self, lengths: tuple[float, ...]) -> PrefillCurve:
-        """Return what prompts of *lengths* tokens take in each layer."""
+        """Return what prompts of few *lengths* take in each layer; kept."""
         if lengths not in self._prefill_curves:
-            size = self.problem.runtime.prefill_chunk_tokens
-            chunks = np.array([num_chunks(tokens, size) for tokens in lengths], dtype=np.float64)
-            self._prefill_curves[lengths] = PrefillCurve(
-                times=np.stack([self.prefill_prefix(tokens) for tokens in lengths]),
-                penalty=np.stack([self.prefill_penalty(tokens) for tokens in lengths]),
-                chunks=chunks,
-                chunk_bytes=self.forward_bytes(1) * (np.array(lengths) / chunks),
-            )
+            self._prefill_curves[lengths] = self.new_prefill_curve(np.array(lengths))
         return self._prefill_curves[lengths]
+
+    def new_prefill_curve(self, lengths: Floats) -> PrefillCurve:
+        """Return what prompts of *lengths* tokens [N] take in each layer."""
+        size = self.problem.runtime.prefill_chunk_tokens
+        chunks = np.maximum(np.ceil(lengths / size), 1.0)
+        return PrefillCurve(
+            times=_prefix(prefill_time(self.tables, lengths, size)),
+            penalty=prefill_penalty(self.tables, lengths, size),
+            chunks=chunks,
+            chunk_bytes=self.forward_bytes(1) * (lengths / chunks),
+        )
 
     def prefill_penalty(self, tokens: float) -> Floats:
         """Return what a prompt takes longer in each layer that is spilled [D, L] [s]."""

@@ -11,12 +11,16 @@ from e2llm_opt.cost.cut import position_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.cost.costs import Costs, PrefillCurve
     from e2llm_opt.cost.cut import Cut
     from e2llm_opt.cost.spill import Spilled
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
+
+
+_BLOCK = 512
+"""Lengths computed at once, so that memory stays small."""
 
 
 class Prefill(NamedTuple):
@@ -40,30 +44,47 @@ class Decode(NamedTuple):
     """Micro-batches that give it [N]."""
 
 
+class Prompts(NamedTuple):
+    """Prompts of N lengths, each alone in a pipeline of S stages."""
+
+    latency_s: Floats
+    """[N] [s]"""
+    occupancy_s: Floats
+    """Time after which the next prompt may enter [N] [s]."""
+    stage_s: Floats
+    """Whole prompt on each stage, head included [N, S] [s]."""
+    hop_s: Floats
+    """Whole prompt over each outgoing hop; 0 for the last stage [N, S] [s]."""
+    chunks: Floats
+    """[N]"""
+
+
 def prefill(costs: Costs, cut: Cut, tokens: float, spilled: Spilled = ()) -> Prefill:
     """Return the figures of a prompt of *tokens* tokens, with *spilled* layers in host RAM.
 
     With C chunks and s_j = one chunk on stage j with its hop: overlapping engines have latency
     Σ s_j + (C - 1) max s_j and occupancy C max s_j; others have C Σ s_j for both.
     """
-    stage, hop = _prefill_stages(costs, cut, (tokens,), spilled)
-    latency, occupancy = _prefill_times(costs, (tokens,), stage + hop)
-    return Prefill(float(latency[0]), float(occupancy[0]), stage[0], hop[0])
+    one = _prompts(costs, cut, costs.prefill_curve((tokens,)), spilled)
+    return Prefill(float(one.latency_s[0]), float(one.occupancy_s[0]), one.stage_s[0], one.hop_s[0])
 
 
 def prefill_times(
     costs: Costs, cut: Cut, lengths: tuple[float, ...], spilled: Spilled = ()
 ) -> tuple[Floats, Floats]:
-    """Return latency and occupancy of prompts of several *lengths* [N] [s]; see :func:`prefill`."""
-    stage, hop = _prefill_stages(costs, cut, lengths, spilled)
-    return _prefill_times(costs, lengths, stage + hop)
+    """Return latency and occupancy of prompts of few *lengths*, kept for the next cut [N] [s]."""
+    found = _prompts(costs, cut, costs.prefill_curve(lengths), spilled)
+    return found.latency_s, found.occupancy_s
 
 
-def _prefill_stages(
-    costs: Costs, cut: Cut, lengths: tuple[float, ...], spilled: Spilled
-) -> tuple[Floats, Floats]:
-    """Whole prompts on each stage, and over each outgoing hop [N, S] [s]."""
-    curve = costs.prefill_curve(lengths)
+def prefill_of_lengths(costs: Costs, cut: Cut, lengths: Floats, spilled: Spilled = ()) -> Prompts:
+    """Return the figures of prompts of many *lengths* [N] [tokens], of which nothing is kept."""
+    blocks = [lengths[i : i + _BLOCK] for i in range(0, len(lengths), _BLOCK)]
+    found = [_prompts(costs, cut, costs.new_prefill_curve(block), spilled) for block in blocks]
+    return Prompts(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
+def _prompts(costs: Costs, cut: Cut, curve: PrefillCurve, spilled: Spilled) -> Prompts:
     stage = _stages(cut, curve.times, costs.head_extra(costs.head(1)))
     if any(spilled):
         stage += _spilled_time(curve.penalty, cut, spilled)
@@ -72,19 +93,15 @@ def _prefill_stages(
     for j in range(len(cut) - 1):
         here, there = cut[j][0], cut[j + 1][0]
         hop[:, j] = curve.chunks * costs.hop_curve(here, there, curve.chunk_bytes, anchor)
-    return stage, hop
-
-
-def _prefill_times(costs: Costs, lengths: tuple[float, ...], busy: Floats) -> tuple[Floats, Floats]:
-    """Latency and occupancy [N] [s] of prompts that keep each stage *busy* so long [N, S] [s]."""
-    chunks = costs.prefill_curve(lengths).chunks
-    chunk_s = busy / chunks[:, None]
+    chunk_s = (stage + hop) / curve.chunks[:, None]
     if not costs.problem.runtime.is_pipelined:
-        total = chunks * chunk_s.sum(axis=1)
-        return total, total
+        total = curve.chunks * chunk_s.sum(axis=1)
+        return Prompts(total, total, stage, hop, curve.chunks)
     slowest = chunk_s.max(axis=1)
-    further = np.where(chunks > 1, (chunks - 1) * np.where(chunks > 1, slowest, 0.0), 0.0)
-    return chunk_s.sum(axis=1) + further, chunks * slowest
+    is_cut = curve.chunks > 1  # 0 further chunks that take for ever take no time
+    further = np.where(is_cut, (curve.chunks - 1) * np.where(is_cut, slowest, 0.0), 0.0)
+    latency = chunk_s.sum(axis=1) + further
+    return Prompts(latency, curve.chunks * slowest, stage, hop, curve.chunks)
 
 
 def _stages(cut: Cut, times: Floats, extra: Floats) -> Floats:

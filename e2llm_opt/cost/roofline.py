@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.tables import Tables
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
-def bytes_read(tables: Tables, tokens: float) -> Floats:
+def bytes_read(tables: Tables, tokens: float | Floats) -> Floats:
     """Return A_i(n), the weight bytes read to push *tokens* tokens through each layer [L].
 
     Dense part + the experts that the tokens touch in expectation: E (1 - (1 - k/E)^n).
@@ -23,12 +24,12 @@ def bytes_read(tables: Tables, tokens: float) -> Floats:
     return tables.dense + tables.routed * _touched(tables, tokens)
 
 
-def spilled_bytes_read(tables: Tables, tokens: float) -> Floats:
+def spilled_bytes_read(tables: Tables, tokens: float | Floats) -> Floats:
     """Return the part of A_i(n) that lies in host RAM where a layer is spilled [L] [bytes]."""
     return tables.spill_dense + tables.spill_routed * _touched(tables, tokens)
 
 
-def _touched(tables: Tables, tokens: float) -> Floats:
+def _touched(tables: Tables, tokens: float | Floats) -> Floats:
     """Share of the routed bytes that *tokens* tokens read [L]."""
     touched: Floats = -np.expm1(tokens * np.log1p(-np.minimum(tables.fraction, 1.0 - 1e-15)))
     return touched
@@ -39,18 +40,19 @@ def kv_bytes(tables: Tables, tokens: float) -> Floats:
     return tables.kv * np.minimum(tokens, tables.window)
 
 
-def flops(tables: Tables, context: float) -> Floats:
+def flops(tables: Tables, context: float | Floats) -> Floats:
     """Return F_i(c), the FLOPs of one token at *context* tokens in each layer [L]."""
     return tables.flops + tables.attention * np.minimum(context, tables.window)
 
 
-def prefill_time(tables: Tables, tokens: float, chunk: int) -> Floats:
-    """Return the time of a prompt of *tokens* tokens in each layer on each device [D, L] [s].
+def prefill_time(tables: Tables, tokens: float | Floats, chunk: int) -> Floats:
+    """Return the time of a prompt of *tokens* tokens in each layer on each device [..., D, L] [s].
 
     max(p · F_i(p/2) / (η_p F_d), sum over chunks of A_i(chunk) / (η_d B_d)) + o_d.
     """
-    read = sum(num * bytes_read(tables, size) for num, size in _chunks(tokens, chunk))
-    return _layer_time(tables, np.asarray(read), tokens * flops(tables, tokens / 2))
+    length = np.asarray(tokens, dtype=np.float64)[..., None]
+    read = _over_chunks(tables, bytes_read, length, chunk)
+    return _layer_time(tables, read, length * flops(tables, length / 2))
 
 
 def decode_time(tables: Tables, batch: int, context: float) -> Floats:
@@ -62,14 +64,14 @@ def decode_time(tables: Tables, batch: int, context: float) -> Floats:
     return _layer_time(tables, read, batch * flops(tables, context))
 
 
-def prefill_penalty(tables: Tables, tokens: float, chunk: int) -> Floats:
-    """Return what a prompt takes longer in a spilled layer [D, L] [s].
+def prefill_penalty(tables: Tables, tokens: float | Floats, chunk: int) -> Floats:
+    """Return what a prompt takes longer in a spilled layer [..., D, L] [s].
 
     Once a chunk, its weights cross the bus: sum over chunks of A^s_i(chunk) / bus.
     """
-    sizes = _chunks(tokens, chunk)
-    moved = sum(num * spilled_bytes_read(tables, size) for num, size in sizes)
-    return np.asarray(moved)[None, :] / tables.bus[:, None]
+    length = np.asarray(tokens, dtype=np.float64)[..., None]
+    moved = _over_chunks(tables, spilled_bytes_read, length, chunk)
+    return moved[..., None, :] / tables.bus[:, None]
 
 
 def decode_penalty(tables: Tables, batch: int, context: float) -> Floats:
@@ -87,18 +89,22 @@ def decode_penalty(tables: Tables, batch: int, context: float) -> Floats:
 
 
 def _layer_time(tables: Tables, num_bytes: Floats, work: Floats) -> Floats:
-    """Roofline: reading from the device's memory or computing, and the fixed cost [D, L] [s]."""
-    reading = num_bytes[None, :] / tables.bandwidth[:, None]
-    computing = work[None, :] / tables.compute[:, None]
+    """Reading from the device's memory or computing, and the fixed cost [..., D, L] [s]."""
+    reading = num_bytes[..., None, :] / tables.bandwidth[:, None]
+    computing = work[..., None, :] / tables.compute[:, None]
     time: Floats = np.maximum(reading, computing) + tables.layer_overhead[:, None]
     return time
 
 
-def _chunks(tokens: float, chunk: int) -> list[tuple[int, float]]:
-    """Return (how many, tokens) of the full chunks and of the last one."""
-    num_full = math.floor(tokens / chunk)
-    rest = tokens - num_full * chunk
-    return [(num_full, float(chunk)), *([(1, rest)] if rest > 0 else [])]
+def _over_chunks(
+    tables: Tables, read: Callable[[Tables, Floats], Floats], length: Floats, chunk: int
+) -> Floats:
+    """Return what is read for full chunks and for the last, shorter one [..., L] [bytes]."""
+    num_full = np.floor(length / chunk)
+    rest = length - num_full * chunk
+    full = num_full * read(tables, np.asarray(float(chunk)))
+    found: Floats = full + np.where(rest > 0, read(tables, rest), 0.0)
+    return found
 
 
 def head_time(tables: Tables, batch: int, head_bytes: float, head_flops: float) -> Floats:

@@ -28,6 +28,42 @@ class KvTransfer(NamedTuple):
     """Bytes on each link and network card."""
 
 
+class KvRoute(NamedTuple):
+    """What a KV cache crosses on its way from one replica to another."""
+
+    latency_s: float
+    last_share: float
+    """KV cache of the last layer, as a share of the whole."""
+    parts: tuple[tuple[range, Resource, float], ...]
+    """Layers, a link or card or bus that they cross, and its bandwidth [bytes/s]."""
+
+
+def kv_routes(costs: Costs, source: Cut, target: Cut) -> KvRoute | None:
+    """Return the way of a KV cache, layer by layer from holder to holder; None: there is none.
+
+    Paths are those that are best for a mean prompt, as in :func:`kv_transfer`.
+    """
+    layers = kv_bytes(costs.tables, costs.prompt_tokens)
+    total = float(layers.sum())
+    latency = 0.0
+    parts: list[tuple[range, Resource, float]] = []
+    shares = _shares(source, target, layers)
+    for d, start, stop in source:
+        for e, first, end in target:
+            low, high = max(start, first), min(stop, end)
+            if low >= high or d == e:
+                continue
+            path = costs.path(d, e, shares[d, e])
+            if path is None:
+                return None
+            latency = max(latency, path.latency_s)
+            for resource in path.resources:
+                speed = costs.network.capacity.get(resource, path.bandwidth_bytes_per_s)
+                parts.append((range(low, high), resource, speed))
+    last = float(layers[-1]) / total if total > 0 else 0.0
+    return KvRoute(latency, last, tuple(parts))
+
+
 def kv_transfer(costs: Costs, source: Cut, target: Cut, prefill_latency_s: float) -> KvTransfer:
     """Return the transfer of a mean prompt's KV cache, layer by layer from holder to holder.
 

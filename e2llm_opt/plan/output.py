@@ -8,7 +8,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from e2llm_opt.errors import Fault, InputError
 
@@ -35,12 +35,28 @@ def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
     if name == STANDARD_OUTPUT:
         sys.stdout.write(text)
         return
+    with replaced(name) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def replaced(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open *path* for writing, as :func:`write_text_atomically` writes it; it appears at the end.
+
+    Raises
+    ------
+    InputError
+        When the system refuses; nothing is left behind.
+    """
+    name = os.fspath(path)
     with _blamed(name):
         mode = _mode(name)
         if mode is None or stat.S_ISREG(mode):
-            _replace(Path(os.path.realpath(name)), text, mode)
+            with _replacing(Path(os.path.realpath(name)), mode) as file:
+                yield file
         else:
-            Path(name).write_text(text, encoding="utf-8")
+            with Path(name).open("wb") as file:
+                yield file
 
 
 def refuse_unwritable(path: str | os.PathLike[str]) -> None:
@@ -76,9 +92,6 @@ def _blamed(name: str) -> Iterator[None]:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InputError([Fault(file=name, wrong=f"cannot be written: {reason}")]) from None
-    except ValueError:
-        fault = Fault(file=repr(name), wrong="cannot be written: this is no file name")
-        raise InputError([fault]) from None
 
 
 def _mode(name: str) -> int | None:
@@ -87,14 +100,18 @@ def _mode(name: str) -> int | None:
         return os.stat(name).st_mode  # noqa: PTH116 - Path() would rewrite the user's spelling
     except FileNotFoundError:
         return None
+    except ValueError:
+        fault = Fault(file=repr(name), wrong="cannot be written: this is no file name")
+        raise InputError([fault]) from None
 
 
-def _replace(path: Path, text: str, mode: int | None) -> None:
+@contextmanager
+def _replacing(path: Path, mode: int | None) -> Iterator[IO[bytes]]:
     # In the same folder: only inside one file system is a replacement a single step.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(_new_file_mode() if mode is None else stat.S_IMODE(mode))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING
 
@@ -56,6 +56,29 @@ class Trace:
         span_s = float(self.arrival_s[-1] - self.arrival_s[0])
         return (self.num_requests - 1) / span_s if span_s > 0 else 0.0
 
+    def at_rate(self, rate_per_s: float) -> Trace:
+        """Return the same requests with all gaps stretched to a mean *rate_per_s* [1/s].
+
+        Raises
+        ------
+        InputError
+            When the rate is not positive, or all requests come at one moment.
+        """
+        if not (0 < rate_per_s < float("inf") and self.rate_per_s > 0):
+            raise InputError(
+                f"a trace of {self.num_requests} requests cannot come at {rate_per_s:g}/s"
+            )
+        factor = self.rate_per_s / rate_per_s
+        return replace(self, arrival_s=(self.arrival_s - self.arrival_s[0]) * factor)
+
+    def first(self, num: int) -> Trace:
+        """Return the first *num* requests, or all where there are fewer."""
+        return Trace(
+            arrival_s=self.arrival_s[:num],
+            prompt_tokens=self.prompt_tokens[:num],
+            output_tokens=self.output_tokens[:num],
+        )
+
     @property
     def prompt_p95(self) -> float:
         """95th percentile of the prompts [tokens]."""
@@ -71,7 +94,7 @@ class Trace:
         return _lengths(self.prompt_tokens), _lengths(self.output_tokens)
 
 
-def read_trace(path: str | os.PathLike[str]) -> Trace:
+def read_trace(path: str | os.PathLike[str], *, most: int | None = None) -> Trace:
     """Read a trace from a CSV file with a header line.
 
     Parameters
@@ -79,6 +102,8 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     path
         Columns ``arrival_s, prompt_tokens, output_tokens``, or those of the Azure traces of 2023,
         ``TIMESTAMP, ContextTokens, GeneratedTokens``; in any order, other columns are ignored.
+    most
+        Only so many requests are read, and nothing behind them is looked at; None: all.
 
     Raises
     ------
@@ -88,7 +113,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
     """
     reader = _Reader(os.fspath(path))
     with open_bytes(path) as file:
-        reader.read(file)
+        reader.read(file, most)
     return reader.trace()
 
 
@@ -103,7 +128,7 @@ class _Reader:
         self._output = array("q")
         self._start: datetime | None = None
 
-    def read(self, file: IO[bytes]) -> None:
+    def read(self, file: IO[bytes], most: int | None) -> None:
         """Read header and rows, stopping early when too much is wrong."""
         lines = _lines(file, self._name)
         _, header = next(lines, (0, ""))
@@ -113,11 +138,18 @@ class _Reader:
         for line, text in lines:
             if text.strip():
                 self._row(line, _cells(text), columns, time)
+            if len(self._arrival_s) == most:
+                return
             if len(self._faults) >= _MAX_FAULTS:
                 raise InputError(self._faults)
             if len(self._arrival_s) > MAX_REQUESTS:
-                wrong = f"more than {MAX_REQUESTS} requests"
-                raise InputError([Fault(file=self._name, line=line, wrong=wrong)])
+                fault = Fault(
+                    file=self._name,
+                    line=line,
+                    wrong=f"more than {MAX_REQUESTS} requests",
+                    right="take the first ones only, or cut the trace",
+                )
+                raise InputError([fault])
 
     def trace(self) -> Trace:
         """Return what was read."""

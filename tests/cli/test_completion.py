@@ -53,8 +53,12 @@ def words(*typed: str) -> set[str]:
 
 
 def test_commands_are_completed() -> None:
-    assert words("") == {"plan", "check", "catalog", "schema", "completion"}
+    assert words("") == {
+        *("plan", "check", "simulate", "compare", "catalog", "schema", "completion")
+    }
     assert words("ca") == {"catalog"}
+    assert words("compare", "--planners", "e2llm-opt,all") == {"e2llm-opt,all-mixed"}
+    assert words("simulate", "--arrivals", "") == {"poisson", "fixed", "bursty"}
 
 
 def test_options_are_completed() -> None:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = command_line.list_commands(click.Context(command_line))
-NO_COMMANDS = {*("__init__", "group", "interruption", "problem", "progress", "streams", "words")}
+NO_COMMANDS = {
+    *("__init__", "arrivals", "group", "interruption", "problem", "progress", "streams", "words")
+}
 HEAVY = {"matplotlib", "networkx", "numba", "numpy", "pydantic", "pymoo", "rich", "scipy", "yaml"}
 
 

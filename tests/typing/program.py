@@ -20,5 +20,10 @@ def main(path: str) -> Plan | None:
     first: Replica = answer.replicas[0]
     report = e2llm_opt.check(answer, problem)
     cut = e2llm_opt.partition(problem, [0], e2llm_opt.Role.DECODE, slots=first.slots)
+    arrivals = e2llm_opt.draw_arrivals(problem.workload, 100, rate_per_s=1.0)
+    run = e2llm_opt.simulate(answer, problem, arrivals)
+    print(run.summary(answer, problem).waiting_time_s.p99, run.num_rejected)
+    rows = e2llm_opt.compare(problem, arrivals, planners=["hexgen"])
+    print([row.to_dict() for row in rows])
     print(report.valid, cut is not None and cut.bottleneck_s)
     return answer

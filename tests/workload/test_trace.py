@@ -139,7 +139,9 @@ def test_all_wrong_lines_are_told_up_to_twenty(write: Write) -> None:
 def test_a_trace_without_end_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_module, "MAX_REQUESTS", 3)
     path = write(HEADER + "0,1,1\n" * 4)
-    assert refusal(path) == ["t.csv:5: more than 3 requests"]
+    assert refusal(path) == [
+        "t.csv:5: more than 3 requests; take the first ones only, or cut the trace"
+    ]
 
 
 def test_what_is_no_file_is_refused(write: Write, tmp_path: Path) -> None:
@@ -178,3 +180,19 @@ def test_random_lines_are_read_or_refused(
         faults = error.faults
     assert (num_requests > 0) != bool(faults)
     assert all(fault.file and fault.wrong for fault in faults)
+
+
+def test_only_the_first_requests_are_read_where_asked(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,1,1\n1,2,2\nthis is never read\n")
+    assert read_trace(path, most=2).prompt_tokens.tolist() == [1, 2]
+    with pytest.raises(InputError):
+        read_trace(path, most=3)
+
+
+def test_the_first_requests_of_a_trace_are_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,1,1\n1,2,2\n4,3,3\n")
+    trace = read_trace(path)
+    assert trace.first(2).rate_per_s == 1
+    assert trace.first(9).output_tokens.tolist() == [1, 2, 3]

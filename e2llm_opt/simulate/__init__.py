@@ -1,0 +1,1 @@
+"""A plan run on arrivals, event by event: the second opinion on every analytical waiting time."""

@@ -1,0 +1,113 @@
+"""What the event loop works on: records of replicas, requests and links, and tables of times.
+
+Index contract: R replicas, N slots of the one that has most, S stages of all replicas, G groups of
+layers that are alike on one stage, W windows, X links, cards and buses, K parts of all KV routes,
+U different prompt lengths, n requests. Times in seconds; whole numbers are int64.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Rows = NDArray[Any]
+"""An array of records."""
+Row = Any
+"""One of them."""
+
+PREFILL, DECODE, MIXED = 0, 1, 2
+SHORTEST_WAIT, JSQ, WEIGHTED = 0, 1, 2
+
+
+def _records(whole: str, real: str) -> np.dtype[np.void]:
+    return np.dtype(
+        [(name, np.int64) for name in whole.split()] + [(n, float) for n in real.split()]
+    )
+
+
+REPLICA = _records(
+    # slots: 0 for PREFILL; kv_tokens: of all slots together; its stages are [stage, next_stage)
+    "role slots kv_tokens stage next_stage "
+    # requests that decode; tokens reserved for those in slots
+    "busy kv_used "
+    # rounds done; rounds until its next event; 1 while decoding pauses for a prefill
+    "step rounds is_paused",
+    # share: planned arrivals a second; rate: requests a second with all slots full
+    "share rate "
+    # time of the last event; the next round and its growth a round
+    "began round growth "
+    # until when it prefills; tokens waited for; requests so far; slot-seconds of work
+    "paused_until pending served busy_s",
+)
+REQUEST = _records(
+    # prompt: row of its length in [U]; behind: the next one in its queue; replicas -1: none (yet)
+    "prompt prompt_tokens output_tokens entry decoder behind",
+    # ready: since when it waits for a slot; join: since when it decodes
+    "arrival wait_prefill wait_kv wait_decode first_token ready join finish",
+)
+SLOT = _records("request offset last_step", "")
+"""In step s its request has *offset* + s tokens of context; it leaves after *last_step*."""
+QUEUE = _records("head tail length", "")
+STAGE = _records("group next_group", "free free_after")
+"""Free from when on, now and after one prompt more; its groups are [group, next_group)."""
+GROUP = _records("window", "read_context work_context")
+"""Time to read, and to compute with, one token of context."""
+WINDOW = _records("tokens", "held growing")
+"""Scratch of one round: context of a micro-batch, and how many of its requests' contexts grow."""
+LINK = _records("", "free busy_s")
+ROUTE = _records("part next_part", "latency last share served")
+"""KV parts [part, next_part); inf: no way; what the last layer is of a cache; planned, sent."""
+
+
+class Run(NamedTuple):
+    """Everything about one run."""
+
+    replicas: Rows
+    """REPLICA [R]."""
+    requests: Rows
+    """REQUEST, sorted by arrival [n]."""
+    slots: Rows
+    """SLOT; the first *busy* of a replica are taken [R, N]."""
+    queues: Rows
+    """QUEUE: before prefill or decode; on the way or in prefill; prefilled [R, 3]."""
+    stages: Rows
+    """STAGE [S]."""
+    links: Rows
+    """LINK [X]."""
+    next_at: Floats
+    """Time of the next event of each replica, and of the first that is on its way there [2R]."""
+    windows: Rows
+    """WINDOW [W]."""
+    groups: Rows
+    """GROUP [G]."""
+    micro: Ints
+    """Micro-batches of n + 1 requests [R, N]."""
+    tpot: Floats
+    """Round of n + 1 requests at the mean context [R, N]."""
+    fixed: Floats
+    """What a stage takes for n + 1 requests whatever their context, without its hop back [S, N]."""
+    hop_back: Floats
+    """The hop back to the first stage [R, N]."""
+    weights: Floats
+    """Reading weights and computing, attention apart, for n + 1 requests [G, N, 2]."""
+    chunks: Ints
+    """Chunks of a prompt [U]."""
+    chunk_s: Floats
+    """One chunk on a stage, with its hop; without overlap all of it on the first [S, U]."""
+    latency: Floats
+    """Prefill of a prompt that is alone [R, U]."""
+    pause: Floats
+    """How long decode stops for it in a MIXED replica, or the next one in a PREFILL one [R, U]."""
+    routes: Rows
+    """ROUTE [R, R]."""
+    part_link: Ints
+    """What a part of a KV route crosses [K]."""
+    part_s: Floats
+    """How long a token of KV cache in each window keeps that busy [K, W]."""
+    hidden: float
+    """Share of the prefill latency during which a KV cache may already leave."""
+    is_mean: bool
+    """Rounds take as long as at the mean context."""
+    routing: int

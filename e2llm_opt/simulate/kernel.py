@@ -1,0 +1,399 @@
+"""The event loop: one event an admission, a completion, or a kink of the step time.
+
+A decode batch whose members stay the same advances q rounds at once: round s takes r0 + slope s, so
+q rounds take q r0 + slope q (q - 1) / 2. Requests join at the end of a round.
+"""
+
+import numpy as np
+from numba import njit
+
+from e2llm_opt.simulate.arrays import DECODE, JSQ, MIXED, PREFILL, SHORTEST_WAIT, WEIGHTED, Row, Run
+
+_WAITING, _COMING, _PREFILLED = 0, 1, 2
+_MANY = np.int64(1) << 60
+_TIE_S = 1e-9
+"""Expected waits that differ by less are equal, so that rounding does not route [s]."""
+
+
+@njit(cache=True, error_model="numpy")
+def _queue(requests: Row, queue: Row, i: int) -> None:
+    """Put request i into a queue: behind those that are ready before it, mostly the end."""
+    ready = requests[i].ready
+    if queue.length == 0:
+        queue.head = queue.tail = i
+    elif requests[queue.tail].ready <= ready:
+        requests[queue.tail].behind = i
+        queue.tail = i
+    elif requests[queue.head].ready > ready:
+        requests[i].behind, queue.head = queue.head, i
+    else:
+        k = queue.head
+        while requests[requests[k].behind].ready <= ready:
+            k = requests[k].behind
+        requests[i].behind, requests[k].behind = requests[k].behind, i
+    queue.length += 1
+
+
+@njit(cache=True, error_model="numpy")
+def _unqueue(requests: Row, queue: Row) -> int:
+    """Take the first request out of a queue."""
+    i = queue.head
+    queue.head = requests[i].behind
+    queue.length -= 1
+    return i
+
+
+@njit(cache=True, error_model="numpy")
+def _larger(a0: float, a1: float, b0: float, b1: float) -> tuple[float, float, float]:
+    """Return the larger of the lines a0 + a1 x, b0 + b1 x at 0, and where the other passes it."""
+    if b0 > a0 or (b0 == a0 and b1 > a1):
+        a0, a1, b0, b1 = b0, b1, a0, a1
+    return a0, a1, (a0 - b0) / (b1 - a1) if b1 > a1 else np.inf
+
+
+@njit(cache=True, error_model="numpy")
+def _round(w: Run, r: int) -> tuple[float, float, float]:
+    """Return the next round of r [s], its growth a round, and for how many more that holds."""
+    a, kink = w.replicas[r], np.inf
+    n, m = a.busy - 1, w.micro[r, a.busy - 1]
+    share = np.ceil(a.busy / m) / a.busy  # of the requests, those of one micro-batch
+    for v in range(len(w.windows)):
+        window, held, growing, least = w.windows[v], 0, 0, _MANY
+        for k in range(a.busy):
+            left = window.tokens - w.slots[r, k].offset - a.step
+            held += window.tokens - max(left, 0)
+            if left > 0:
+                growing += 1
+                least = min(least, left)
+        window.held, window.growing, kink = held * share, growing * share, min(kink, float(least))
+    total0, total1, most0, most1 = w.hop_back[r, n], 0.0, 0.0, 0.0
+    for j in range(a.stage, a.next_stage):
+        value, slope = w.fixed[j, n], 0.0
+        for g in range(w.stages[j].group, w.stages[j].next_group):
+            group = w.groups[g]
+            window = w.windows[group.window]
+            up0, up1, crossing = _larger(
+                w.weights[g, n, 0] + group.read_context * window.held,
+                group.read_context * window.growing,
+                w.weights[g, n, 1] + group.work_context * window.held,
+                group.work_context * window.growing,
+            )
+            kink = min(kink, crossing)
+            value, slope = value + up0, slope + up1
+        total0, total1 = total0 + value, total1 + slope
+        most0, most1, crossing = _larger(most0, most1, value, slope)
+        kink = min(kink, crossing)
+    value, slope, crossing = _larger(total0, total1, m * most0, m * most1)
+    return value, slope, min(kink, crossing)
+
+
+@njit(cache=True, error_model="numpy")
+def _time(a: Row, rounds: int) -> float:
+    """Return the time of so many rounds of a replica from the last event on [s]."""
+    return rounds * a.round + a.growth * (0.5 * rounds * (rounds - 1))
+
+
+@njit(cache=True, error_model="numpy")
+def _plan_rounds(w: Run, r: int) -> None:
+    """Decode until the first request is finished, or the time of a round has a kink."""
+    a = w.replicas[r]
+    a.rounds = _MANY
+    for k in range(a.busy):
+        a.rounds = min(a.rounds, w.slots[r, k].last_step - a.step)
+    if w.is_mean:
+        a.round, a.growth = w.tpot[r, a.busy - 1], 0.0
+    else:
+        a.round, a.growth, kink = _round(w, r)
+        if kink < a.rounds:
+            a.rounds = int(np.floor(kink)) + 1
+    w.next_at[r] = a.began + _time(a, a.rounds)
+
+
+@njit(cache=True, error_model="numpy")
+def _cut_short(w: Run, r: int, now: float) -> None:
+    """Stop replica r at the first end of a round that is not before *now*."""
+    a = w.replicas[r]
+    gone = now - a.began
+    half, b = 0.5 * a.growth, a.round - 0.5 * a.growth
+    rounds = gone / b if half == 0.0 else 2.0 * gone / (b + np.sqrt(b * b + 4.0 * half * gone))
+    k = min(max(np.int64(np.ceil(rounds)), 0), a.rounds)
+    while k > 0 and _time(a, k - 1) >= gone:
+        k -= 1
+    while k < a.rounds and _time(a, k) < gone:
+        k += 1
+    a.rounds = k
+    w.next_at[r] = a.began + _time(a, k)
+
+
+@njit(cache=True, error_model="numpy")
+def _join(w: Run, r: int, i: int) -> None:
+    """Let request i decode in replica r from now on, the end of a round."""
+    a, q = w.replicas[r], w.requests[i]
+    slot = w.slots[r, a.busy]
+    slot.request, slot.offset = i, q.prompt_tokens - a.step
+    slot.last_step = a.step + q.output_tokens
+    a.busy += 1
+    q.join = a.began
+    q.wait_decode = a.began - q.ready
+
+
+@njit(cache=True, error_model="numpy")
+def _resume(w: Run, r: int) -> None:
+    """Let requests join, prefill, or plan the next rounds: replica r is between two rounds."""
+    a, waiting, prefilled = w.replicas[r], w.queues[r, _WAITING], w.queues[r, _PREFILLED]
+    is_mixed = a.role == MIXED
+    w.next_at[r] = np.inf
+    while prefilled.length > 0:
+        _join(w, r, _unqueue(w.requests, prefilled))
+    while waiting.length > 0 and a.busy + is_mixed * w.queues[r, _COMING].length < a.slots:
+        q = w.requests[waiting.head]
+        if a.kv_used + q.prompt_tokens + q.output_tokens > a.kv_tokens:
+            break
+        a.kv_used += q.prompt_tokens + q.output_tokens
+        i = _unqueue(w.requests, waiting)
+        if is_mixed:
+            _pause(w, r, i)
+            return
+        _join(w, r, i)
+    if a.busy > 0:
+        _plan_rounds(w, r)
+
+
+@njit(cache=True, error_model="numpy")
+def _pause(w: Run, r: int, i: int) -> None:
+    """Prefill request i in MIXED replica r, which stops decoding for a while."""
+    a, q = w.replicas[r], w.requests[i]
+    a.is_paused = 1
+    a.paused_until = w.next_at[r] = a.began + w.pause[r, q.prompt]
+    q.wait_prefill = a.began - q.arrival
+    q.first_token = q.ready = a.began + w.latency[r, q.prompt]
+    _come(w, r, i)
+
+
+@njit(cache=True, error_model="numpy")
+def _end(w: Run, r: int) -> None:
+    """Let requests go that are finished, where planned rounds of replica r are over, or a pause."""
+    a, now = w.replicas[r], w.next_at[r]
+    if a.is_paused:
+        while w.next_at[len(w.replicas) + r] <= now:
+            _take(w, r)
+        a.is_paused = a.rounds = 0
+        a.began = now  # slots are idle in a pause
+    a.busy_s += a.busy * (now - a.began)
+    a.step += a.rounds
+    a.began = now
+    k = 0
+    while k < a.busy:
+        if w.slots[r, k].last_step > a.step:
+            k += 1
+            continue
+        q = w.requests[w.slots[r, k].request]
+        q.finish = now
+        a.pending -= q.output_tokens
+        a.kv_used -= q.prompt_tokens + q.output_tokens
+        a.busy -= 1
+        w.slots[r, k] = w.slots[r, a.busy]
+    _resume(w, r)
+
+
+@njit(cache=True, error_model="numpy")
+def _wake(w: Run, r: int, now: float) -> None:
+    """Let replica r see at the end of the round that runs, or of its pause, what has come."""
+    a = w.replicas[r]
+    if a.busy == 0 and not a.is_paused:
+        a.began = now
+        _resume(w, r)
+    elif a.busy < a.slots and not a.is_paused:
+        _cut_short(w, r, now)
+
+
+@njit(cache=True, error_model="numpy")
+def _come(w: Run, r: int, i: int) -> None:
+    """Wait for request i, on its way to a slot of replica r: for its KV cache, or its prefill."""
+    queue = w.queues[r, _COMING]
+    _queue(w.requests, queue, i)
+    w.next_at[len(w.replicas) + r] = w.requests[queue.head].ready
+
+
+@njit(cache=True, error_model="numpy")
+def _take(w: Run, r: int) -> None:
+    """Let the first request that is on its way to replica r be there."""
+    a, queue, line = w.replicas[r], w.queues[r, _COMING], w.queues[r, _WAITING]
+    i = _unqueue(w.requests, queue)
+    if a.role == MIXED:
+        a.pending -= w.requests[i].prompt_tokens
+        line = w.queues[r, _PREFILLED]
+    _queue(w.requests, line, i)
+    w.next_at[len(w.replicas) + r] = w.requests[queue.head].ready if queue.length > 0 else np.inf
+    _wake(w, r, w.requests[i].ready)
+
+
+@njit(cache=True, error_model="numpy")
+def _prefilled_at(w: Run, r: int, u: int, now: float) -> float:
+    """Return when PREFILL replica r would be done with a prompt; *free_after* is then filled in."""
+    first, last, done = w.replicas[r].stage, w.replicas[r].next_stage, now
+    for j in range(first, last):
+        w.stages[j].free_after = w.stages[j].free
+    for _ in range(w.chunks[u]):
+        done = now
+        for j in range(first, last):
+            done = max(done, w.stages[j].free_after) + w.chunk_s[j, u]
+            w.stages[j].free_after = done
+    return done
+
+
+@njit(cache=True, error_model="numpy")
+def _transfer(w: Run, i: int, pair: tuple[int, int], done: float, is_sent: bool) -> float:
+    """Return when a KV cache that is complete at *done* would be there; send it if *is_sent*."""
+    q, route = w.requests[i], w.routes[pair]
+    start, there = done - w.hidden * w.latency[pair[0], q.prompt], done
+    for k in range(route.part, route.next_part):
+        start = max(start, w.links[w.part_link[k]].free)
+    for k in range(route.part, route.next_part):
+        busy = 0.0
+        for v in range(len(w.windows)):
+            busy += w.part_s[k, v] * min(q.prompt_tokens, w.windows[v].tokens)
+        end = max(start + busy, done + route.last * busy)
+        there = max(there, end)
+        if is_sent:
+            w.links[w.part_link[k]].free = end
+            w.links[w.part_link[k]].busy_s += busy
+    return there + route.latency
+
+
+@njit(cache=True, error_model="numpy")
+def _end_prefill(w: Run, r: int) -> None:
+    """Send a KV cache to a decoder: PREFILL replica r is done with its first prompt."""
+    queue, now = w.queues[r, _WAITING], w.next_at[r]
+    i = _unqueue(w.requests, queue)
+    q = w.requests[i]
+    w.next_at[r] = w.requests[queue.head].first_token if queue.length > 0 else np.inf
+    w.replicas[r].pending -= q.prompt_tokens
+    if q.decoder < 0:
+        _assign(w, r, _decoder(w, r, i, now)[0], i)
+    q.ready = _transfer(w, i, (r, q.decoder), now, True)
+    q.wait_kv = q.ready - now
+    _come(w, q.decoder, i)
+
+
+@njit(cache=True, error_model="numpy")
+def _assign(w: Run, entry: int, b: int, i: int) -> None:
+    """Let replica b decode request i."""
+    w.requests[i].decoder = b
+    w.replicas[b].pending += w.requests[i].output_tokens
+    w.routes[entry, b].served += 1.0
+
+
+@njit(cache=True, error_model="numpy")
+def _slot_wait(w: Run, r: int) -> tuple[float, float]:
+    """Return the expected wait for a slot of replica r, and the round with one request more."""
+    a, n = w.replicas[r], w.replicas[r].busy
+    for k in range(3):
+        n += w.queues[r, k].length
+    return max(n + 1 - a.slots, 0) / a.rate, w.tpot[r, min(n, a.slots - 1)]
+
+
+@njit(cache=True, error_model="numpy")
+def _is_less(wait: float, then: float, least: float, second: float) -> bool:
+    """Return whether a wait is shorter than the least so far, or equal and what follows is."""
+    return wait < least - _TIE_S or (wait <= least + _TIE_S and then < second - _TIE_S)
+
+
+@njit(cache=True, error_model="numpy")
+def _decoder(w: Run, entry: int, i: int, done: float) -> tuple[int, float, float]:
+    """Choose the decoder for what *entry* prefills until *done* (-1: none), its wait, decoding."""
+    best, least, second = -1, np.inf, np.inf
+    tokens = w.requests[i].prompt_tokens + w.requests[i].output_tokens
+    for b in range(len(w.replicas)):
+        a, route = w.replicas[b], w.routes[entry, b]
+        if a.role != DECODE or tokens > a.kv_tokens or route.latency == np.inf:
+            continue
+        if w.routing == SHORTEST_WAIT:
+            wait, step = _slot_wait(w, b)
+            wait += _transfer(w, i, (entry, b), done, False) - done
+            then = w.requests[i].output_tokens * step
+        else:
+            wait = a.pending if w.routing == JSQ else (route.served + 1.0) / route.share
+            then = 0.0
+        if _is_less(wait, then, least, second):
+            best, least, second = b, wait, then
+    return best, least, second
+
+
+@njit(cache=True, error_model="numpy")
+def _entry(w: Run, i: int) -> tuple[int, int]:
+    """Choose the replica that prefills request i, and its decoder as it looks now; -1: none."""
+    q, best, after, least, second = w.requests[i], -1, -1, np.inf, np.inf
+    for r in range(len(w.replicas)):
+        a, b, is_prefill = w.replicas[r], r, w.replicas[r].role == PREFILL
+        if a.role == DECODE or q.prompt_tokens + q.output_tokens * (not is_prefill) > a.kv_tokens:
+            continue
+        wait, then, done = a.pending, 0.0, q.arrival + w.latency[r, q.prompt]
+        if is_prefill:
+            done = _prefilled_at(w, r, q.prompt, q.arrival)
+            b, wait, then = _decoder(w, r, i, done)
+            wait += a.pending * (w.routing == JSQ)
+        elif w.routing == SHORTEST_WAIT:
+            ahead = w.queues[r, _WAITING].length * w.pause[r, q.prompt]
+            wait, step = _slot_wait(w, r)
+            wait = max(wait, ahead + max(a.paused_until - q.arrival, 0.0))
+            then = q.output_tokens * step
+        if w.routing == SHORTEST_WAIT:
+            wait += max(done - q.arrival - w.latency[r, q.prompt], 0.0)
+            then += w.latency[r, q.prompt]
+        elif w.routing == WEIGHTED:
+            wait = (a.served + 1.0) / a.share
+        if b >= 0 and _is_less(wait, then, least, second):
+            best, after, least, second = r, b, wait, then
+    return best, after
+
+
+@njit(cache=True, error_model="numpy")
+def _arrive(w: Run, i: int) -> None:
+    """Give request i to a replica."""
+    q = w.requests[i]
+    r, b = _entry(w, i)
+    q.entry = r
+    if r < 0:
+        return
+    a = w.replicas[r]
+    a.served += 1.0
+    a.pending += q.prompt_tokens
+    q.ready = q.arrival
+    _queue(w.requests, w.queues[r, _WAITING], i)
+    if a.role == MIXED:
+        q.decoder = r
+        a.pending += q.output_tokens
+        _wake(w, r, q.arrival)
+        return
+    q.first_token = _prefilled_at(w, r, q.prompt, q.arrival)
+    for j in range(a.stage, a.next_stage):
+        w.stages[j].free = w.stages[j].free_after
+    q.wait_prefill = max(q.first_token - q.arrival - w.latency[r, q.prompt], 0.0)
+    a.busy_s += w.pause[r, q.prompt]
+    w.next_at[r] = min(w.next_at[r], q.first_token)
+    if w.routing == JSQ:
+        _assign(w, r, b, i)
+
+
+@njit(cache=True, error_model="numpy")
+def run(w: Run) -> None:
+    """Run all requests to their end; at one time, ends of rounds and prefills come first."""
+    num, i = len(w.replicas), 0
+    while True:
+        first, soonest = 0, w.next_at[0]
+        for k in range(1, 2 * num):
+            if w.next_at[k] < soonest:
+                first, soonest = k, w.next_at[k]
+        arrival = w.requests[i].arrival if i < len(w.requests) else np.inf
+        if soonest == np.inf and arrival == np.inf:
+            return
+        if soonest > arrival:
+            _arrive(w, i)
+            i += 1
+        elif first >= num:
+            _take(w, first - num)
+        elif w.replicas[first].role == PREFILL:
+            _end_prefill(w, first)
+        else:
+            _end(w, first)

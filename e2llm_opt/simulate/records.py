@@ -1,0 +1,122 @@
+"""What became of each request as a table in a file: CSV, or Parquet where pyarrow is installed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import PurePath
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from e2llm_opt.errors import Fault, InputError
+from e2llm_opt.plan.output import refuse_unwritable, replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from e2llm_opt.simulate.simulate import Simulation
+
+COLUMNS: Final = (
+    *("arrival_s", "prompt_tokens", "output_tokens", "prefill", "decode", "counted"),
+    *("waiting_time_s", "wait_prefill_s", "wait_kv_s", "wait_decode_s"),
+    *("ttft_s", "tpot_s", "latency_s"),
+)
+"""Columns, in their order; ``prefill`` and ``decode`` name replicas. Rejected: no value."""
+_BLOCK = 65536
+"""Rows at once, so that memory stays small."""
+
+
+def write_records(simulation: Simulation, path: str | os.PathLike[str]) -> None:
+    """Write one row a request, in the order of arrival, whole or not at all.
+
+    Parameters
+    ----------
+    simulation
+        What to write.
+    path
+        ``….csv`` or ``….parquet``; times in seconds.
+
+    Raises
+    ------
+    InputError
+        When it ends in neither, cannot be written, or pyarrow is missing for Parquet.
+    """
+    refuse_records_file(path)
+    write = _write_csv if _ending(path) == ".csv" else _write_parquet
+    with replaced(path) as file:
+        write(simulation, file)
+
+
+def refuse_records_file(path: str | os.PathLike[str]) -> None:
+    """Refuse what cannot become a file of records, before a simulation is spent on it.
+
+    Raises
+    ------
+    InputError
+        As :func:`write_records`.
+    """
+    name, ending = os.fspath(path), _ending(path)
+    if ending not in {".csv", ".parquet"}:
+        fault = Fault(file=name, wrong="no format for records", right="use .csv or .parquet")
+        raise InputError([fault])
+    if ending == ".parquet":
+        _pyarrow(name)
+    refuse_unwritable(path)
+
+
+def _ending(path: str | os.PathLike[str]) -> str:
+    return PurePath(path).suffix.lower()
+
+
+def _pyarrow(name: str) -> Any:  # noqa: ANN401 - a module that may be missing
+    try:
+        import pyarrow.parquet  # noqa: PLC0415 - optional
+    except ImportError:
+        right = "pip install 'e2llm-opt[parquet]', or write .csv"
+        raise InputError([Fault(file=name, wrong="Parquet needs pyarrow", right=right)]) from None
+    return pyarrow
+
+
+def _blocks(simulation: Simulation) -> Iterator[dict[str, list[Any]]]:
+    """Yield the columns of some rows each, as Python values; None where there is no value."""
+    arrivals = simulation.arrivals
+    names = (*simulation.names, None)  # -1 is the last
+    counted = simulation.counted
+    for start in range(0, arrivals.num_requests, _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        served = (simulation.entry[rows] >= 0).tolist()
+        block: dict[str, list[Any]] = {
+            "arrival_s": arrivals.arrival_s[rows].tolist(),
+            "prompt_tokens": arrivals.prompt_tokens[rows].tolist(),
+            "output_tokens": arrivals.output_tokens[rows].tolist(),
+            "prefill": [names[r] for r in simulation.entry[rows].tolist()],
+            "decode": [names[r] for r in simulation.decoder[rows].tolist()],
+            "counted": counted[rows].tolist(),
+        }
+        for name in COLUMNS[len(block) :]:
+            values = getattr(simulation, name)[rows]
+            pairs = zip(values.tolist(), served, strict=True)
+            block[name] = [value if is_served else None for value, is_served in pairs]
+        yield block
+
+
+def _write_csv(simulation: Simulation, file: IO[bytes]) -> None:
+    import csv  # noqa: PLC0415 - only where it is asked for
+    import io  # noqa: PLC0415
+
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for block in _blocks(simulation):
+        block["counted"] = [int(value) for value in block["counted"]]
+        writer.writerows(zip(*(block[name] for name in COLUMNS), strict=True))
+    text.detach()  # who opened the file closes it
+
+
+def _write_parquet(simulation: Simulation, file: IO[bytes]) -> None:
+    pyarrow = _pyarrow("")
+    kinds = dict.fromkeys(COLUMNS, pyarrow.float64())
+    kinds |= dict.fromkeys(("prompt_tokens", "output_tokens"), pyarrow.int64())
+    kinds |= dict.fromkeys(("prefill", "decode"), pyarrow.string())
+    schema = pyarrow.schema(list({**kinds, "counted": pyarrow.bool_()}.items()))
+    with pyarrow.parquet.ParquetWriter(file, schema) as writer:
+        for block in _blocks(simulation):
+            writer.write_table(pyarrow.table(block, schema=schema))

@@ -1,0 +1,245 @@
+"""Run a plan on arrivals and say what became of each request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from e2llm_opt.cost.costs import costs_of
+from e2llm_opt.errors import InputError
+from e2llm_opt.problem import Role
+from e2llm_opt.simulate.arrays import JSQ, SHORTEST_WAIT, WEIGHTED
+from e2llm_opt.simulate.system import Actor, build_run
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.inventory.network import Resource
+    from e2llm_opt.plan.plan import Plan
+    from e2llm_opt.problem import Problem
+    from e2llm_opt.simulate.summary import Summary
+    from e2llm_opt.workload.trace import Trace
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+Routing = Literal["shortest-wait", "jsq", "plan"]
+_ROUTINGS = {"shortest-wait": SHORTEST_WAIT, "jsq": JSQ, "plan": WEIGHTED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Simulation:
+    """What became of each request; rows are requests in the order of arrival [n].
+
+    Parameters
+    ----------
+    arrivals
+        What arrived.
+    entry, decoder
+        Rows of the replicas that prefilled and decoded it; -1: rejected, no slot is long enough.
+    wait_prefill_s, wait_kv_s, wait_decode_s
+        The three parts of the waiting time: before and between prefill stages, for the KV transfer
+        as far as it is not hidden, before a decode slot and the end of a round [s].
+    ttft_s, tpot_s, latency_s
+        Time to first token, time in a decode slot / output tokens, arrival to last token [s].
+    names
+        Replicas.
+    busy
+        Share of the time that each replica worked: slots for those that decode.
+    links
+        Share of the time that KV transfers kept each link, card or bus busy.
+    warmup
+        First requests, left out of all statistics.
+    """
+
+    arrivals: Trace
+    entry: Ints
+    decoder: Ints
+    wait_prefill_s: Floats
+    wait_kv_s: Floats
+    wait_decode_s: Floats
+    ttft_s: Floats
+    tpot_s: Floats
+    latency_s: Floats
+    names: tuple[str, ...]
+    busy: tuple[float, ...]
+    links: Mapping[Resource, float]
+    warmup: int
+
+    @property
+    def waiting_time_s(self) -> Floats:
+        """Time with nothing computed for a request [n] [s]; NaN where it was rejected."""
+        return self.wait_prefill_s + self.wait_kv_s + self.wait_decode_s
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """Requests that count: served, and after the warm-up [n]."""
+        served: NDArray[np.bool_] = self.entry >= 0
+        served[: self.warmup] = False
+        return served
+
+    @property
+    def finish_s(self) -> Floats:
+        """Time of the last token [n] [s]; NaN where it was rejected."""
+        return self.arrivals.arrival_s + self.latency_s
+
+    @property
+    def span_s(self) -> float:
+        """From the first arrival to the last token [s]."""
+        arrival_s = self.arrivals.arrival_s
+        end = float(np.nanmax(self.finish_s, initial=arrival_s[-1]))
+        return max(end - float(arrival_s[0]), 1e-300)
+
+    def write_records(self, path: str | os.PathLike[str]) -> None:
+        """Write one row a request to a ``.csv`` or ``.parquet`` file, times in seconds.
+
+        Raises
+        ------
+        InputError
+            When *path* cannot be written, or pyarrow is missing for Parquet.
+        """
+        from e2llm_opt.simulate.records import write_records  # noqa: PLC0415 - it imports this one
+
+        write_records(self, path)
+
+    def summary(self, plan: Plan, problem: Problem) -> Summary:
+        """Return the figures of this run of *plan*, made for *problem*."""
+        from e2llm_opt.simulate.summary import summarise  # noqa: PLC0415 - it imports this module
+
+        return summarise(self, plan, problem)
+
+    @property
+    def num_rejected(self) -> int:
+        """Requests that no slot is long enough for."""
+        return int((self.entry < 0).sum())
+
+
+def default_warmup(num_requests: int) -> int:
+    """Return the warm-up where none is asked for: 5 % of the requests, none below 1000."""
+    return num_requests // 20 if num_requests >= 1000 else 0  # noqa: PLR2004
+
+
+def simulate(
+    plan: Plan,
+    problem: Problem,
+    arrivals: Trace,
+    *,
+    routing: Routing = "shortest-wait",
+    mean_context: bool = False,
+    warmup: int = 0,
+) -> Simulation:
+    """Run *plan* on *arrivals*.
+
+    Parameters
+    ----------
+    plan
+        Made for *problem*.
+    problem
+        Gives the cost model; its arrival rate and length distributions are not used.
+    arrivals
+        Requests.
+    routing
+        ``shortest-wait``; ``jsq``: fewest pending tokens, prefill and decode chosen together at
+        arrival, as Splitwise does; ``plan``: in proportion to the planned rates.
+    mean_context
+        Every round takes as long as at the workload's mean context: faster, and what the
+        analytical formulas assume.
+    warmup
+        First requests that statistics leave out.
+
+    Raises
+    ------
+    InputError
+        When the plan names unknown devices, the routing is unknown, or the warm-up leaves nothing.
+
+    Notes
+    -----
+    docs/simulator.md says what happens when.
+    """
+    actors = actors_of(plan, problem)
+    if not 0 <= warmup < arrivals.num_requests:
+        raise InputError(
+            f"the warm-up must leave some of {arrivals.num_requests} requests, got {warmup}."
+        )
+    names = tuple(replica.id for replica in plan.replicas)
+    index = {name: r for r, name in enumerate(names)}
+    rates = {(index[r.prefill], index[r.decode]): r.rate_per_s for r in plan.routes}
+    return run_actors(
+        costs_of(problem),
+        actors,
+        arrivals,
+        names=names,
+        route_rates=rates,
+        how=(routing, mean_context, warmup),
+    )
+
+
+def actors_of(plan: Plan, problem: Problem) -> list[Actor]:
+    """Return the replicas of *plan* as they run.
+
+    Raises
+    ------
+    InputError
+        When the plan names unknown devices.
+    """
+    rows = {device.name: d for d, device in enumerate(problem.devices)}
+    missing = {s.device for r in plan.replicas for s in r.stages} - rows.keys()
+    if missing:
+        raise InputError(f"the plan uses {', '.join(sorted(missing))}, which the inventory lacks.")
+    return [
+        Actor(
+            role=Role(replica.role),
+            cut=tuple((rows[stage.device], *stage.layers) for stage in replica.stages),
+            slots=replica.slots,
+            spilled=tuple(stage.spilled_layers for stage in replica.stages),
+            max_context_tokens=replica.max_context_tokens,
+            rate_per_s=replica.arrival_rate_per_s,
+        )
+        for replica in plan.replicas
+    ]
+
+
+def run_actors(
+    costs: Costs,
+    actors: Sequence[Actor],
+    arrivals: Trace,
+    *,
+    names: tuple[str, ...] = (),
+    route_rates: Mapping[tuple[int, int], float] | None = None,
+    how: tuple[Routing, bool, int] = ("shortest-wait", False, 0),
+) -> Simulation:
+    """Run replicas that are no plan yet; *how* is (routing, mean context, warm-up)."""
+    from e2llm_opt.simulate.kernel import run  # noqa: PLC0415 - numba takes long to load
+
+    routing, mean_context, warmup = how
+    if routing not in _ROUTINGS:
+        raise InputError(f"routing must be {', '.join(_ROUTINGS)}, got '{routing}'.")
+    law = _ROUTINGS[routing], mean_context
+    system, resources = build_run(costs, actors, arrivals, route_rates, law)
+    run(system)
+    found = system.requests
+    end = float(np.nanmax(found["finish"], initial=arrivals.arrival_s[-1]))
+    span = max(end - float(arrivals.arrival_s[0]), 1e-300)
+    busy = system.replicas["busy_s"] / np.maximum(system.replicas["slots"], 1) / span
+    links = system.links["busy_s"] / span
+    return Simulation(
+        arrivals=arrivals,
+        entry=found["entry"],
+        decoder=found["decoder"],
+        wait_prefill_s=found["wait_prefill"],
+        wait_kv_s=found["wait_kv"],
+        wait_decode_s=found["wait_decode"],
+        ttft_s=found["first_token"] - arrivals.arrival_s,
+        tpot_s=(found["finish"] - found["join"]) / arrivals.output_tokens,
+        latency_s=found["finish"] - arrivals.arrival_s,
+        names=names or tuple(f"r{r}" for r in range(len(actors))),
+        busy=tuple(busy.tolist()),
+        links=dict(zip(resources, links.tolist(), strict=False)),
+        warmup=warmup,
+    )
