@@ -145,8 +145,7 @@ def _ranked(
             rival = planner_named(name)(run.costs, progress)
             rival.run(stop, seed)
             outcomes += rival.ranked(1)
-    unit_s = run.evaluator.ranking.wait_unit_s
-    found = rank_by_simulation(run.costs, outcomes, arrivals, wait_unit_s=unit_s)
+    found = rank_by_simulation(run.evaluator, outcomes, arrivals)
     line = (
         f"the best of {len(found)} candidates, other planners' plans among them, simulated on "
         f"{arrivals.num_requests} requests"

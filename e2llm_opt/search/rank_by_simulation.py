@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from e2llm_opt.search.context import max_context
-from e2llm_opt.search.ranking import Ranking, longest_request
 from e2llm_opt.simulate.simulate import default_warmup, run_actors
 from e2llm_opt.simulate.system import Actor
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.search.candidates import Candidate
-    from e2llm_opt.search.evaluate import Outcome
+    from e2llm_opt.search.evaluate import Evaluator, Outcome
     from e2llm_opt.search.ranking import Key
     from e2llm_opt.simulate.simulate import Simulation
     from e2llm_opt.workload.trace import Trace
@@ -38,20 +37,18 @@ class Simulated(NamedTuple):
 
 
 def rank_by_simulation(
-    costs: Costs, outcomes: Iterable[Outcome], arrivals: Trace, *, wait_unit_s: float = 1e-3
+    evaluator: Evaluator, outcomes: Iterable[Outcome], arrivals: Trace
 ) -> list[Simulated]:
     """Simulate *outcomes* on *arrivals* and sort them by the objective, best first.
 
     Parameters
     ----------
-    costs
-        Of the problem, whose objective decides.
+    evaluator
+        Compares figures, as in the search: by the objective, waits rounded to its unit.
     outcomes
         Candidates; equal ones are simulated once, and of equally good ones the first stays first.
     arrivals
         The same for all; the first 5 % of 1000 requests or more warm up.
-    wait_unit_s
-        Waits are compared after rounding to this, as in the search [s].
 
     Notes
     -----
@@ -61,13 +58,12 @@ def rank_by_simulation(
     """
     different = list({_shape(outcome): outcome for outcome in reversed(list(outcomes))}.values())
     different.reverse()
-    runs = [simulate_outcome(costs, outcome, arrivals) for outcome in different]
+    runs = [simulate_outcome(evaluator.costs, outcome, arrivals) for outcome in different]
     counts = _held_by_all(runs, arrivals)
-    ranking = Ranking(costs, wait_unit_s)
     found = []
     for outcome, run in zip(different, runs, strict=True):
         figures = _with_means(outcome, run, counts)
-        found.append(Simulated(outcome, figures, _key(ranking, figures)))
+        found.append(Simulated(outcome, figures, evaluator.key(figures)))
     return sorted(found, key=lambda one: one.key)
 
 
@@ -110,20 +106,6 @@ def _with_means(outcome: Outcome, run: Simulation, counts: np.ndarray) -> Outcom
         tpot_s=float(run.tpot_s[counts].mean()),
         latency_s=float(run.latency_s[counts].mean()),
     )
-
-
-def _key(ranking: Ranking, figures: Outcome) -> Key:
-    values = [
-        figures.traffic.capacity_per_s,
-        figures.waiting_time_s,
-        figures.ttft_s,
-        figures.tpot_s,
-        figures.latency_s,
-        figures.unloaded_latency_s,
-    ]
-    groups = [replica.group for replica in figures.replicas]
-    longest = np.array([longest_request(figures.replicas)])
-    return tuple(ranking.keys(np.array([values]), groups, longest)[0].tolist())
 
 
 def _shape(outcome: Outcome) -> frozenset[tuple[object, ...]]:

@@ -19,7 +19,7 @@ from e2llm_opt.workload.arrivals import draw_arrivals
 from tests.simulate.small import ROOT
 
 if TYPE_CHECKING:
-    from e2llm_opt.search.evaluate import Outcome
+    from e2llm_opt.search.evaluate import Evaluator, Outcome
     from e2llm_opt.workload.trace import Trace
 
 STOP = Stop(max_evaluations=40)
@@ -44,12 +44,19 @@ def outcomes(problem: Problem) -> list[Outcome]:
     return search.ranked(6)
 
 
+def evaluator(problem: Problem) -> Evaluator:
+    found = planner_named("e2llm-opt")(costs_of(problem)).evaluator
+    assert 1e-3 <= found.ranking.wait_unit_s < 0.1
+    return found
+
+
 def test_the_best_by_simulation_comes_first(
     problem: Problem, outcomes: list[Outcome], arrivals: Trace
 ) -> None:
     assert len(outcomes) > 2
-    found = rank_by_simulation(costs_of(problem), reversed(outcomes), arrivals)
-    waits = [round(one.figures.waiting_time_s, 3) for one in found if one.outcome.is_stable]
+    found = rank_by_simulation(evaluator(problem), reversed(outcomes), arrivals)
+    unit_s = evaluator(problem).ranking.wait_unit_s
+    waits = [round(one.figures.waiting_time_s / unit_s) for one in found if one.outcome.is_stable]
     assert waits == sorted(waits)
     for one in found:
         run = simulate_outcome(costs_of(problem), one.outcome, arrivals)
@@ -60,7 +67,7 @@ def test_the_best_by_simulation_comes_first(
 
 def test_the_objective_decides(problem: Problem, outcomes: list[Outcome], arrivals: Trace) -> None:
     by_cost = replace(problem, objective=Objective.COST)
-    found = rank_by_simulation(costs_of(by_cost), outcomes, arrivals)
+    found = rank_by_simulation(evaluator(by_cost), outcomes, arrivals)
     powers = [
         sum(by_cost.devices[d].power_w or 0 for c in one.outcome.replicas for d, _, _ in c.cut)
         for one in found
@@ -72,8 +79,8 @@ def test_the_objective_decides(problem: Problem, outcomes: list[Outcome], arriva
 def test_equal_candidates_are_simulated_once_and_order_does_not_matter(
     problem: Problem, outcomes: list[Outcome], arrivals: Trace
 ) -> None:
-    once = rank_by_simulation(costs_of(problem), outcomes, arrivals)
-    twice = rank_by_simulation(costs_of(problem), [*outcomes[::-1], *outcomes], arrivals)
+    once = rank_by_simulation(evaluator(problem), outcomes, arrivals)
+    twice = rank_by_simulation(evaluator(problem), [*outcomes[::-1], *outcomes], arrivals)
     assert [one.key for one in once] == [one.key for one in twice]
     assert len(twice) == len(outcomes)
 
@@ -83,7 +90,7 @@ def test_an_overloaded_plan_is_ranked_by_capacity(
 ) -> None:
     busy = replace(problem, workload=replace(problem.workload, rate_per_s=1e4))
     late = [replace(o, waiting_time_s=float("inf")) for o in outcomes]
-    found = rank_by_simulation(costs_of(busy), late, arrivals)
+    found = rank_by_simulation(evaluator(busy), late, arrivals)
     capacities = [one.outcome.traffic.capacity_per_s for one in found]
     assert capacities == sorted(capacities, reverse=True)
     assert found[0].figures == found[0].outcome
@@ -101,8 +108,7 @@ def test_a_plan_ranked_by_simulation_waits_no_longer_than_any_other_planners(
     assert "simulated on 300 requests" in best.explain[-1]
     assert e2llm_opt.check(best, problem).valid
     # Waits that differ by less than the unit are equal: 1 % of the latency of one device alone.
-    unit_s = planner_named("e2llm-opt")(costs_of(problem)).evaluator.ranking.wait_unit_s
-    assert unit_s < 0.1
+    unit_s = evaluator(problem).ranking.wait_unit_s
     mine = simulate(best, problem, arrivals).waiting_time_s.mean()
     for name in PLANNERS:
         other = e2llm_opt.plan(problem, planner=name, stop=STOP)
