@@ -141,6 +141,15 @@ def test_hundreds_of_slots_are_m_m_c_still(slots: int, rho: float) -> None:
     assert rates[1:].sum() == pytest.approx(rho * slots, rel=1e-6)
 
 
+def test_each_of_hundreds_of_slots_takes_its_share() -> None:
+    pool = [Server(tpot_s=[0.01] * 300), Server(tpot_s=[0.0101] * 320)]
+    arrival = 0.95 * capacity_of(pool, TOKENS)
+    found = chain(pool, TOKENS, arrival)
+    values, rates = evaluated([INSTANT], pool, [], arrival)
+    assert values[kernel.TPOT] == close(found.in_slot / TOKENS)
+    assert rates[1:] == pytest.approx([arrival * share for share in found.shares], rel=1e-6)
+
+
 @given(
     st.lists(servers(has_pause=False, max_slots=60), min_size=1, max_size=2),
     st.sampled_from((0.01, 0.1, 0.24, 0.26, 0.5, 0.9)),

@@ -27,6 +27,8 @@ from tests.oracles import World, slowest
 from tests.strategies import problems
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from e2llm_opt.partition.partition import Partition
 
 Goal = Literal["bottleneck", "sum"]
@@ -211,7 +213,7 @@ def test_stages_are_contiguous_fit_and_reproduce_the_figures(
 # ---------------------------------------------------------------- worlds made to be hard
 
 
-def unlike(num_layers: int, weights: tuple[float, ...], speeds: dict[str, float]) -> Problem:
+def unlike(num_layers: int, weights: tuple[float, ...], speeds: Mapping[str, float]) -> Problem:
     """Return devices that all pairs of links tell apart, with layers of these MB."""
     names = sorted({name for pair in speeds for name in pair.split("-")})
     return Problem(

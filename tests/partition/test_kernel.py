@@ -175,6 +175,25 @@ def test_of_equally_near_devices_the_faster_one_is_next() -> None:
     assert found == [(int(d),) for d in np.argsort(speed)]
 
 
+def test_the_device_that_is_faster_over_all_layers_is_last() -> None:
+    """One is slower at the first layers, which compute, and faster at those that read."""
+    (problem,) = worlds(num_worlds=1, num_devices=2)
+    reads, computes = (
+        replace(problem.devices[0], memory_bandwidth_bytes_per_s=1e12, fp16_flop_per_s=1e12),
+        replace(problem.devices[1], memory_bandwidth_bytes_per_s=1e11, fp16_flop_per_s=1e13),
+    )
+    facts = replace(
+        problem.facts,
+        layer_weight_bytes=(1e6,) * 2 + (5e8,) * 6,
+        layer_flops_per_token=(1e9,) * 2 + (1e6,) * 6,
+    )
+    inventory = replace(problem.inventory, devices=(computes, reads))
+    costs = costs_of(replace(problem, inventory=inventory, facts=facts))
+    assert costs.decode_prefix(1)[0, 2] < costs.decode_prefix(1)[1, 2]
+    found = collapse._pipeline_order(costs, [(0,), (1,)], (-1, -1), -1)
+    assert found == [(1,), (0,)]
+
+
 def test_more_devices_than_are_exact_are_cut_at_once() -> None:
     """14 distinct devices have 16384 subsets: more than MAX_STATES."""
     (problem,) = worlds(num_worlds=1, num_devices=14, num_layers=30)
