@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,11 +58,10 @@ class Atlas:
     def rows(self, groups: Sequence[Group]) -> tuple[Pool, list[int]]:
         """Return the pool of all groups seen so far, and the rows of *groups* in it."""
         rows = [self._row(group) for group in groups]
-        for i in rows:
-            for j in rows:
-                if i != j and (i, j) not in self._linked:
-                    self._linked.add((i, j))
-                    self._all.transfer[i, j] = self._exposed(i, j)
+        for i, j in permutations(rows, 2):  # also from a group to another one like it
+            if (i, j) not in self._linked:
+                self._linked.add((i, j))
+                self._all.transfer[i, j] = self._exposed(i, j)
         return self._all, rows
 
     def pool(self, groups: Sequence[Group]) -> Pool:
