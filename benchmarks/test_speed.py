@@ -120,7 +120,7 @@ def test_roles_of_seven_replicas(benchmark: BenchmarkFixture) -> None:
     codes = [ROLE_CODES[role] for role in Role]
     rows = np.array(np.meshgrid(*[codes] * len(groups))).reshape(len(groups), -1).T.copy()
     benchmark.group = f"roles, {len(rows)} assignments"
-    figures = benchmark(evaluator.screen, groups, Variant.RATE, rows)
+    figures, _ = benchmark(evaluator.screen, [(groups, rows)], Variant.RATE)
     assert figures.shape[0] == len(rows)
     assert (figures[:, 0] > 0).any()
 

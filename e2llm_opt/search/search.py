@@ -164,7 +164,7 @@ class Search:
             self.tell("group", number, self._leader(self.archive))
         self.teller.planned = 0
         waiting: list[Roled] = []
-        number = 0
+        number, due = 0, 1  # the first ones soon, so that there is a best plan early on
 
         def judge(number: int) -> None:
             found = self._chooser.best_of(waiting, variant, self.archive.worst())
@@ -180,8 +180,9 @@ class Search:
                 waiting.append((packing, rows))
             elif self.rules.allows(packing):
                 self.archive.offer(self._chooser.best(packing, variant))
-            if number % _BATCH == 0 or (rows is not None and len(rows) > _MANY):
+            if number >= due or (rows is not None and len(rows) > _MANY):
                 judge(number)
+                due = number + min(number, _BATCH)
                 if self.is_late(stop):
                     return
         judge(number)
