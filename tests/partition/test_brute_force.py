@@ -315,6 +315,35 @@ def test_the_way_back_is_part_of_the_sum_where_logits_travel_it(
     compare(problem, "DECODE", (1, 1), "sum")
 
 
+@pytest.mark.parametrize("criterion", GOALS)
+@pytest.mark.parametrize("role", ["PREFILL", "DECODE"])
+@pytest.mark.parametrize("is_alike", [False, True])
+def test_stages_in_the_middle_that_must_spill_are_timed_as_spilled(
+    is_alike: bool, role: str, criterion: Goal
+) -> None:
+    """Each device holds one layer, or three with most of them in host RAM."""
+    weights = (200.0,) * 7 if is_alike else (200.0, 140.0, 260.0, 200.0, 100.0, 240.0, 180.0)
+    problem = unlike(7, weights, {"a-b": 80, "a-c": 3, "a-d": 40, "b-c": 9, "b-d": 20, "c-d": 25})
+    machines = tuple(
+        replace(
+            device,
+            memory_bytes=(320 + 30 * i) * MB,
+            host_memory_bytes=4e9,
+            host_bandwidth_bytes_per_s=(1 + 3 * i) * 1e9,
+            bus_bytes_per_s=(2 + 3 * i) * 1e9,
+        )
+        for i, device in enumerate(problem.devices)
+    )
+    share = (0.6,) * 7 if is_alike else (0.6, 0.7, 0.2, 0.5, 0.8, 0.6, 0.6)
+    spillable = tuple(weight * MB * part for weight, part in zip(weights, share, strict=True))
+    problem = replace(
+        problem,
+        inventory=replace(problem.inventory, devices=machines),
+        facts=replace(problem.facts, layer_spillable_bytes=spillable, hidden_size=1000),
+    )
+    compare(problem, role, (1, 1), criterion)
+
+
 def test_a_relay_needs_a_layer_of_its_own() -> None:
     """Even with alike layers: leaving the last stage as much as it can take leaves none between."""
     fast = Device(
