@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from random import Random
+from itertools import permutations
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -293,19 +293,57 @@ def test_five_distinct_devices_with_unlike_layers_and_hops_are_cut_exactly(
     compare(problem, role, (2, 2), criterion)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_the_way_back_is_part_of_the_sum_where_logits_travel_it(seed: int) -> None:
-    """Three devices hold the layers only together; the way back is the longest hop of all."""
-    random = Random(seed)  # noqa: S311 - no secret
-    speeds = {pair: random.choice((5, 20, 80, 300)) for pair in ("a-b", "a-c", "b-c")}
+@pytest.mark.parametrize("kind", ["speed", "latency"])
+@pytest.mark.parametrize("hops", list(permutations((1, 4, 40))))
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_the_way_back_is_part_of_the_sum_where_logits_travel_it(
+    kind: str, hops: tuple[int, int, int], is_turned: bool
+) -> None:
+    """Three devices hold the layers only together, and no two hops are alike."""
+    pairs = ("b-a", "c-a", "c-b") if is_turned else ("a-b", "a-c", "b-c")
+    speeds = dict(zip(pairs, (200.0 / hop for hop in hops), strict=True))
     problem = unlike(6, (200.0,) * 6, speeds)
+    if kind == "latency":
+        links = tuple(
+            replace(link, forward_bytes_per_s=1e8, backward_bytes_per_s=1e8, latency_s=hop / 100)
+            for link, hop in zip(problem.inventory.links, hops, strict=True)
+        )
+        problem = replace(problem, inventory=replace(problem.inventory, links=links))
     problem = replace(
         problem,
         facts=replace(problem.facts, vocab_size=200_000, hidden_size=1000),
         runtime=replace(problem.runtime, sends_logits=True),
     )
     compare(problem, "DECODE", (1, 1), "sum")
-    compare(problem, "MIXED", (1, 1), "sum")
+
+
+@pytest.mark.parametrize("criterion", GOALS)
+@pytest.mark.parametrize("role", ["PREFILL", "DECODE"])
+@pytest.mark.parametrize("is_alike", [False, True])
+def test_stages_in_the_middle_that_must_spill_are_timed_as_spilled(
+    is_alike: bool, role: str, criterion: Goal
+) -> None:
+    """Each device holds one layer, or three with most of them in host RAM."""
+    weights = (200.0,) * 7 if is_alike else (200.0, 140.0, 260.0, 200.0, 100.0, 240.0, 180.0)
+    problem = unlike(7, weights, {"a-b": 80, "a-c": 3, "a-d": 40, "b-c": 9, "b-d": 20, "c-d": 25})
+    machines = tuple(
+        replace(
+            device,
+            memory_bytes=(320 + 30 * i) * MB,
+            host_memory_bytes=4e9,
+            host_bandwidth_bytes_per_s=(1 + 3 * i) * 1e9,
+            bus_bytes_per_s=(2 + 3 * i) * 1e9,
+        )
+        for i, device in enumerate(problem.devices)
+    )
+    share = (0.6,) * 7 if is_alike else (0.6, 0.7, 0.2, 0.5, 0.8, 0.6, 0.6)
+    spillable = tuple(weight * MB * part for weight, part in zip(weights, share, strict=True))
+    problem = replace(
+        problem,
+        inventory=replace(problem.inventory, devices=machines),
+        facts=replace(problem.facts, layer_spillable_bytes=spillable, hidden_size=1000),
+    )
+    compare(problem, role, (1, 1), criterion)
 
 
 def test_a_relay_needs_a_layer_of_its_own() -> None:

@@ -176,7 +176,7 @@ def test_of_equally_near_devices_the_faster_one_is_next() -> None:
 
 
 def test_the_device_that_is_faster_over_all_layers_is_last() -> None:
-    """One is slower at the first layers, which compute, and faster at those that read."""
+    """One is slower at the first layers, which compute, and faster at the last, which reads."""
     (problem,) = worlds(num_worlds=1, num_devices=2)
     reads, computes = (
         replace(problem.devices[0], memory_bandwidth_bytes_per_s=1e12, fp16_flop_per_s=1e12),
@@ -184,12 +184,12 @@ def test_the_device_that_is_faster_over_all_layers_is_last() -> None:
     )
     facts = replace(
         problem.facts,
-        layer_weight_bytes=(1e6,) * 2 + (5e8,) * 6,
-        layer_flops_per_token=(1e9,) * 2 + (1e6,) * 6,
+        layer_weight_bytes=(1e6,) * 7 + (5e8,),
+        layer_flops_per_token=(1e8,) * 7 + (1e6,),
     )
     inventory = replace(problem.inventory, devices=(computes, reads))
     costs = costs_of(replace(problem, inventory=inventory, facts=facts))
-    assert costs.decode_prefix(1)[0, 2] < costs.decode_prefix(1)[1, 2]
+    assert costs.decode_prefix(1)[0, 7] < costs.decode_prefix(1)[1, 7]
     found = collapse._pipeline_order(costs, [(0,), (1,)], (-1, -1), -1)
     assert found == [(1,), (0,)]
 
