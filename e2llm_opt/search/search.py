@@ -108,9 +108,14 @@ class Search:
                 self._evolve(variant, stop, seed)
 
     def best(self, scope: Scope) -> Outcome | None:
-        """Return the best outcome of *scope*, polished; of the aim also against the baselines."""
+        """Return the best outcome of *scope*, polished; of the aim also against the baselines.
+
+        Of many devices, the adapted Splitwise is polished only where it is the aim: as an
+        alternative it is not worth the time.
+        """
         found = self.archive.best(scope, self.evaluator)
-        if found is not None:
+        is_quick = len(self.devices) <= MAX_DEVICES or scope is not Scope.ADAPTED
+        if found is not None and (is_quick or scope is self._aim):
             found = polish(self.evaluator, found, scope, self.rules)
         if scope is self._aim and Role.MIXED in ROLES_OF[scope]:
             allowed = [o for o in self.baselines.values() if self.rules.is_obeyed(o)]
