@@ -32,8 +32,8 @@ REPLICA = _records(
     "role slots kv_tokens stage next_stage "
     # requests that decode; tokens reserved for those in slots
     "busy kv_used "
-    # rounds done; rounds until its next event; 1 while decoding pauses for a prefill
-    "step rounds is_paused",
+    # rounds done; rounds until its next event; 1: decoding pauses for a prefill; 1: it must decide
+    "step rounds is_paused is_between",
     # share: planned arrivals a second; rate: requests a second with all slots full
     "share rate "
     # time of the last event; the next round and its growth a round
@@ -52,7 +52,7 @@ SLOT = _records("request offset last_step", "")
 QUEUE = _records("head tail length", "")
 STAGE = _records("group next_group", "free free_after")
 """Free from when on, now and after one prompt more; its groups are [group, next_group)."""
-GROUP = _records("window", "read_context work_context")
+GROUP = _records("window", "read work")
 """Time to read, and to compute with, one token of context."""
 WINDOW = _records("tokens", "held growing")
 """Scratch of one round: context of a micro-batch, and how many of its requests' contexts grow."""
@@ -90,8 +90,10 @@ class Run(NamedTuple):
     """What a stage takes for n + 1 requests whatever their context, without its hop back [S, N]."""
     hop_back: Floats
     """The hop back to the first stage [R, N]."""
-    weights: Floats
-    """Reading weights and computing, attention apart, for n + 1 requests [G, N, 2]."""
+    read: Floats
+    """Reading weights for n + 1 requests [G, N]."""
+    work: Floats
+    """Computing for n + 1 requests, attention apart [G, N]."""
     chunks: Ints
     """Chunks of a prompt [U]."""
     chunk_s: Floats

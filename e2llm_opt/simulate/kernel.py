@@ -4,18 +4,23 @@ A decode batch whose members stay the same advances q rounds at once: round s ta
 q rounds take q r0 + slope q (q - 1) / 2. Requests join at the end of a round.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
 from e2llm_opt.simulate.arrays import DECODE, JSQ, MIXED, PREFILL, SHORTEST_WAIT, WEIGHTED, Row, Run
 
+# Handing over a run takes longer than what most functions do, so all are inlined; and one that
+# returns early counts references to all arrays, so none does.
+_INNER: Any = {"error_model": "numpy", "forceinline": True, "no_cpython_wrapper": True}
 _WAITING, _COMING, _PREFILLED = 0, 1, 2
 _MANY = np.int64(1) << 60
 _TIE_S = 1e-9
 """Expected waits that differ by less are equal, so that rounding does not route [s]."""
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _queue(requests: Row, queue: Row, i: int) -> None:
     """Put request i into a queue: behind those that are ready before it, mostly the end."""
     ready = requests[i].ready
@@ -34,7 +39,7 @@ def _queue(requests: Row, queue: Row, i: int) -> None:
     queue.length += 1
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _unqueue(requests: Row, queue: Row) -> int:
     """Take the first request out of a queue."""
     i = queue.head
@@ -43,7 +48,7 @@ def _unqueue(requests: Row, queue: Row) -> int:
     return i
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _larger(a0: float, a1: float, b0: float, b1: float) -> tuple[float, float, float]:
     """Return the larger of the lines a0 + a1 x, b0 + b1 x at 0, and where the other passes it."""
     if b0 > a0 or (b0 == a0 and b1 > a1):
@@ -51,7 +56,7 @@ def _larger(a0: float, a1: float, b0: float, b1: float) -> tuple[float, float, f
     return a0, a1, (a0 - b0) / (b1 - a1) if b1 > a1 else np.inf
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _round(w: Run, r: int) -> tuple[float, float, float]:
     """Return the next round of r [s], its growth a round, and for how many more that holds."""
     a, kink = w.replicas[r], np.inf
@@ -71,13 +76,9 @@ def _round(w: Run, r: int) -> tuple[float, float, float]:
         value, slope = w.fixed[j, n], 0.0
         for g in range(w.stages[j].group, w.stages[j].next_group):
             group = w.groups[g]
-            window = w.windows[group.window]
-            up0, up1, crossing = _larger(
-                w.weights[g, n, 0] + group.read_context * window.held,
-                group.read_context * window.growing,
-                w.weights[g, n, 1] + group.work_context * window.held,
-                group.work_context * window.growing,
-            )
+            held, growing = w.windows[group.window].held, w.windows[group.window].growing
+            read, work = w.read[g, n] + group.read * held, w.work[g, n] + group.work * held
+            up0, up1, crossing = _larger(read, group.read * growing, work, group.work * growing)
             kink = min(kink, crossing)
             value, slope = value + up0, slope + up1
         total0, total1 = total0 + value, total1 + slope
@@ -87,13 +88,13 @@ def _round(w: Run, r: int) -> tuple[float, float, float]:
     return value, slope, min(kink, crossing)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _time(a: Row, rounds: int) -> float:
     """Return the time of so many rounds of a replica from the last event on [s]."""
     return rounds * a.round + a.growth * (0.5 * rounds * (rounds - 1))
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _plan_rounds(w: Run, r: int) -> None:
     """Decode until the first request is finished, or the time of a round has a kink."""
     a = w.replicas[r]
@@ -109,23 +110,21 @@ def _plan_rounds(w: Run, r: int) -> None:
     w.next_at[r] = a.began + _time(a, a.rounds)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _cut_short(w: Run, r: int, now: float) -> None:
     """Stop replica r at the first end of a round that is not before *now*."""
     a = w.replicas[r]
     gone = now - a.began
     half, b = 0.5 * a.growth, a.round - 0.5 * a.growth
     rounds = gone / b if half == 0.0 else 2.0 * gone / (b + np.sqrt(b * b + 4.0 * half * gone))
-    k = min(max(np.int64(np.ceil(rounds)), 0), a.rounds)
-    while k > 0 and _time(a, k - 1) >= gone:
-        k -= 1
+    k = min(max(np.int64(rounds) - 1, 0), a.rounds)
     while k < a.rounds and _time(a, k) < gone:
         k += 1
     a.rounds = k
     w.next_at[r] = a.began + _time(a, k)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _join(w: Run, r: int, i: int) -> None:
     """Let request i decode in replica r from now on, the end of a round."""
     a, q = w.replicas[r], w.requests[i]
@@ -133,16 +132,15 @@ def _join(w: Run, r: int, i: int) -> None:
     slot.request, slot.offset = i, q.prompt_tokens - a.step
     slot.last_step = a.step + q.output_tokens
     a.busy += 1
-    q.join = a.began
-    q.wait_decode = a.began - q.ready
+    q.join, q.wait_decode = a.began, a.began - q.ready
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _resume(w: Run, r: int) -> None:
     """Let requests join, prefill, or plan the next rounds: replica r is between two rounds."""
     a, waiting, prefilled = w.replicas[r], w.queues[r, _WAITING], w.queues[r, _PREFILLED]
     is_mixed = a.role == MIXED
-    w.next_at[r] = np.inf
+    w.next_at[r], a.is_between = np.inf, 0
     while prefilled.length > 0:
         _join(w, r, _unqueue(w.requests, prefilled))
     while waiting.length > 0 and a.busy + is_mixed * w.queues[r, _COMING].length < a.slots:
@@ -159,7 +157,7 @@ def _resume(w: Run, r: int) -> None:
         _plan_rounds(w, r)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _pause(w: Run, r: int, i: int) -> None:
     """Prefill request i in MIXED replica r, which stops decoding for a while."""
     a, q = w.replicas[r], w.requests[i]
@@ -170,7 +168,7 @@ def _pause(w: Run, r: int, i: int) -> None:
     _come(w, r, i)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _end(w: Run, r: int) -> None:
     """Let requests go that are finished, where planned rounds of replica r are over, or a pause."""
     a, now = w.replicas[r], w.next_at[r]
@@ -182,32 +180,28 @@ def _end(w: Run, r: int) -> None:
     a.busy_s += a.busy * (now - a.began)
     a.step += a.rounds
     a.began = now
-    k = 0
-    while k < a.busy:
-        if w.slots[r, k].last_step > a.step:
-            k += 1
-            continue
-        q = w.requests[w.slots[r, k].request]
-        q.finish = now
-        a.pending -= q.output_tokens
-        a.kv_used -= q.prompt_tokens + q.output_tokens
-        a.busy -= 1
-        w.slots[r, k] = w.slots[r, a.busy]
-    _resume(w, r)
+    for k in range(a.busy - 1, -1, -1):
+        if w.slots[r, k].last_step == a.step:
+            q = w.requests[w.slots[r, k].request]
+            q.finish = now
+            a.pending -= q.output_tokens
+            a.kv_used -= q.prompt_tokens + q.output_tokens
+            a.busy -= 1
+            w.slots[r, k] = w.slots[r, a.busy]
+    a.is_between = 1
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _wake(w: Run, r: int, now: float) -> None:
-    """Let replica r see at the end of the round that runs, or of its pause, what has come."""
+    """Let replica r see what has come: now, or when the round that runs or its pause is over."""
     a = w.replicas[r]
     if a.busy == 0 and not a.is_paused:
-        a.began = now
-        _resume(w, r)
+        a.began, a.is_between = now, 1
     elif a.busy < a.slots and not a.is_paused:
         _cut_short(w, r, now)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _come(w: Run, r: int, i: int) -> None:
     """Wait for request i, on its way to a slot of replica r: for its KV cache, or its prefill."""
     queue = w.queues[r, _COMING]
@@ -215,7 +209,7 @@ def _come(w: Run, r: int, i: int) -> None:
     w.next_at[len(w.replicas) + r] = w.requests[queue.head].ready
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _take(w: Run, r: int) -> None:
     """Let the first request that is on its way to replica r be there."""
     a, queue, line = w.replicas[r], w.queues[r, _COMING], w.queues[r, _WAITING]
@@ -228,7 +222,7 @@ def _take(w: Run, r: int) -> None:
     _wake(w, r, w.requests[i].ready)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _prefilled_at(w: Run, r: int, u: int, now: float) -> float:
     """Return when PREFILL replica r would be done with a prompt; *free_after* is then filled in."""
     first, last, done = w.replicas[r].stage, w.replicas[r].next_stage, now
@@ -242,7 +236,7 @@ def _prefilled_at(w: Run, r: int, u: int, now: float) -> float:
     return done
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _transfer(w: Run, i: int, pair: tuple[int, int], done: float, is_sent: bool) -> float:
     """Return when a KV cache that is complete at *done* would be there; send it if *is_sent*."""
     q, route = w.requests[i], w.routes[pair]
@@ -261,7 +255,7 @@ def _transfer(w: Run, i: int, pair: tuple[int, int], done: float, is_sent: bool)
     return there + route.latency
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _end_prefill(w: Run, r: int) -> None:
     """Send a KV cache to a decoder: PREFILL replica r is done with its first prompt."""
     queue, now = w.queues[r, _WAITING], w.next_at[r]
@@ -276,7 +270,7 @@ def _end_prefill(w: Run, r: int) -> None:
     _come(w, q.decoder, i)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _assign(w: Run, entry: int, b: int, i: int) -> None:
     """Let replica b decode request i."""
     w.requests[i].decoder = b
@@ -284,7 +278,7 @@ def _assign(w: Run, entry: int, b: int, i: int) -> None:
     w.routes[entry, b].served += 1.0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _slot_wait(w: Run, r: int) -> tuple[float, float]:
     """Return the expected wait for a slot of replica r, and the round with one request more."""
     a, n = w.replicas[r], w.replicas[r].busy
@@ -293,13 +287,13 @@ def _slot_wait(w: Run, r: int) -> tuple[float, float]:
     return max(n + 1 - a.slots, 0) / a.rate, w.tpot[r, min(n, a.slots - 1)]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _is_less(wait: float, then: float, least: float, second: float) -> bool:
     """Return whether a wait is shorter than the least so far, or equal and what follows is."""
     return wait < least - _TIE_S or (wait <= least + _TIE_S and then < second - _TIE_S)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _decoder(w: Run, entry: int, i: int, done: float) -> tuple[int, float, float]:
     """Choose the decoder for what *entry* prefills until *done* (-1: none), its wait, decoding."""
     best, least, second = -1, np.inf, np.inf
@@ -308,19 +302,19 @@ def _decoder(w: Run, entry: int, i: int, done: float) -> tuple[int, float, float
         a, route = w.replicas[b], w.routes[entry, b]
         if a.role != DECODE or tokens > a.kv_tokens or route.latency == np.inf:
             continue
+        wait, then = a.pending, 0.0
         if w.routing == SHORTEST_WAIT:
             wait, step = _slot_wait(w, b)
             wait += _transfer(w, i, (entry, b), done, False) - done
             then = w.requests[i].output_tokens * step
-        else:
-            wait = a.pending if w.routing == JSQ else (route.served + 1.0) / route.share
-            then = 0.0
+        elif w.routing == WEIGHTED:
+            wait = (route.served + 1.0) / route.share
         if _is_less(wait, then, least, second):
             best, least, second = b, wait, then
     return best, least, second
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_INNER)
 def _entry(w: Run, i: int) -> tuple[int, int]:
     """Choose the replica that prefills request i, and its decoder as it looks now; -1: none."""
     q, best, after, least, second = w.requests[i], -1, -1, np.inf, np.inf
@@ -348,32 +342,34 @@ def _entry(w: Run, i: int) -> tuple[int, int]:
     return best, after
 
 
-@njit(cache=True, error_model="numpy")
-def _arrive(w: Run, i: int) -> None:
-    """Give request i to a replica."""
-    q = w.requests[i]
-    r, b = _entry(w, i)
-    q.entry = r
-    if r < 0:
-        return
-    a = w.replicas[r]
+@njit(**_INNER)
+def _arrive(w: Run, i: int, r: int, b: int) -> None:
+    """Give request i to replica r, and with the routing JSQ to decoder b."""
+    a, q = w.replicas[r], w.requests[i]
+    q.entry, q.ready = r, q.arrival
     a.served += 1.0
     a.pending += q.prompt_tokens
-    q.ready = q.arrival
     _queue(w.requests, w.queues[r, _WAITING], i)
     if a.role == MIXED:
         q.decoder = r
         a.pending += q.output_tokens
         _wake(w, r, q.arrival)
-        return
+    else:
+        _prefill(w, r, i)
+    if w.routing == JSQ and b != r:
+        _assign(w, r, b, i)
+
+
+@njit(**_INNER)
+def _prefill(w: Run, r: int, i: int) -> None:
+    """Let request i follow the others through the stages of PREFILL replica r."""
+    a, q = w.replicas[r], w.requests[i]
     q.first_token = _prefilled_at(w, r, q.prompt, q.arrival)
     for j in range(a.stage, a.next_stage):
         w.stages[j].free = w.stages[j].free_after
     q.wait_prefill = max(q.first_token - q.arrival - w.latency[r, q.prompt], 0.0)
     a.busy_s += w.pause[r, q.prompt]
     w.next_at[r] = min(w.next_at[r], q.first_token)
-    if w.routing == JSQ:
-        _assign(w, r, b, i)
 
 
 @njit(cache=True, error_model="numpy")
@@ -388,12 +384,17 @@ def run(w: Run) -> None:
         arrival = w.requests[i].arrival if i < len(w.requests) else np.inf
         if soonest == np.inf and arrival == np.inf:
             return
+        r = first % num
         if soonest > arrival:
-            _arrive(w, i)
+            r, b = _entry(w, i)
+            if r >= 0:
+                _arrive(w, i, r, b)
             i += 1
         elif first >= num:
-            _take(w, first - num)
-        elif w.replicas[first].role == PREFILL:
-            _end_prefill(w, first)
+            _take(w, r)
+        elif w.replicas[r].role == PREFILL:
+            _end_prefill(w, r)
         else:
-            _end(w, first)
+            _end(w, r)
+        if r >= 0 and w.replicas[r].is_between:
+            _resume(w, r)

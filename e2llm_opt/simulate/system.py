@@ -201,17 +201,17 @@ def _stages(
     stages, groups = np.zeros(len(first), STAGE), np.zeros(len(lines), GROUP)
     stages["group"], stages["next_group"] = first, [*first[1:], len(lines)]
     groups["window"] = [line.window for line in lines]
-    groups["read_context"] = [line.read_context for line in lines]
-    groups["work_context"] = [line.work_context for line in lines]
+    groups["read"] = [line.read_context for line in lines]
+    groups["work"] = [line.work_context for line in lines]
     most = micro.shape[1]
-    weights = [np.stack((_padded(x.read, most), _padded(x.work, most)), axis=1) for x in lines]
     return (
         stages,
         groups,
         {
             "fixed": np.array([_padded(times, most) for times in fixed]),
             "hop_back": np.array([_padded(times, most) for times in back]),
-            "weights": np.array(weights),
+            "read": np.array([_padded(line.read, most) for line in lines]),
+            "work": np.array([_padded(line.work, most) for line in lines]),
         },
     )
 
