@@ -89,7 +89,7 @@ def decode_penalty(tables: Tables, batch: int, context: float) -> Floats:
 
 
 def _layer_time(tables: Tables, num_bytes: Floats, work: Floats) -> Floats:
-    """Reading from the device's memory or computing, and the fixed cost [..., D, L] [s]."""
+    """Return the time of reading or computing, and the fixed cost [..., D, L] [s]."""
     reading = num_bytes[..., None, :] / tables.bandwidth[:, None]
     computing = work[..., None, :] / tables.compute[:, None]
     time: Floats = np.maximum(reading, computing) + tables.layer_overhead[:, None]
