@@ -92,10 +92,12 @@ def test_of_equally_fast_replicas_the_nearer_one_takes_more(is_second_nearer: bo
     alike = [Server(tpot_s=[0.01, 0.02])] * 2
     near, far = (3, 2) if is_second_nearer else (2, 3)
     transfer = np.zeros((4, 4))
+    transfer[near] = transfer[2:, near] = 5.0  # nobody sends that way
     transfer[:2, far] = 1.0
     _, rates = evaluated([INSTANT] * 2, alike, [], 0.4, transfer=transfer)
     assert rates[near] > rates[far] * 1.1
     transfer = np.zeros((4, 4))
+    transfer[near - 2, :2] = transfer[2:, near - 2] = 5.0
     transfer[far - 2, 2:] = 1.0
     _, rates = evaluated([Server(tpot_s=[1.0])] * 2, [INSTANT] * 2, [], 0.4, transfer=transfer)
     assert rates[near - 2] > rates[far - 2] * 1.1
@@ -115,6 +117,8 @@ def test_a_pair_without_a_way_between_them_makes_the_roles_impossible(
     transfer[:2, 2:] = 0.5
     values, _ = evaluated(first, second, [], 0.1, transfer=transfer)
     assert values[kernel.CAPACITY] == pytest.approx(min(20.0, 2.0))
+    assert values[kernel.UNLOADED] == pytest.approx(0.5 + TOKENS * 0.01)
+    assert 0.5 < values[kernel.WAITING] < 0.51
 
 
 # ---------------------------------------------------------------- large pools

@@ -35,6 +35,8 @@ Goal = Literal["bottleneck", "sum"]
 ROLES = ("PREFILL", "DECODE", "MIXED")
 GOALS: tuple[Goal, ...] = ("bottleneck", "sum")
 MB = 1e6
+ONLY = 3
+"""The position of a stage that is first and last."""
 
 loads = st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n)))
 """(slots, micro-batches)."""
@@ -318,7 +320,7 @@ def test_the_way_back_is_part_of_the_sum_where_logits_travel_it(
 
 
 @pytest.mark.parametrize("criterion", GOALS)
-@pytest.mark.parametrize("role", ["PREFILL", "DECODE"])
+@pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("is_alike", [False, True])
 def test_stages_in_the_middle_that_must_spill_are_timed_as_spilled(
     is_alike: bool, role: str, criterion: Goal
@@ -344,6 +346,7 @@ def test_stages_in_the_middle_that_must_spill_are_timed_as_spilled(
         facts=replace(problem.facts, layer_spillable_bytes=spillable, hidden_size=1000),
     )
     compare(problem, role, (1, 1), criterion)
+    compare(problem, role, (6, 2), criterion)
 
 
 def test_a_relay_needs_a_layer_of_its_own() -> None:
@@ -375,6 +378,28 @@ def test_a_relay_needs_a_layer_of_its_own() -> None:
         workload=Workload(prompt=Lengths(mean=100.0), output=Lengths(mean=100.0)),
     )
     compare(problem, "PREFILL", (1, 1), "bottleneck")
+
+
+@pytest.mark.parametrize("load", [(1, 1), (4, 1), (5, 2), (6, 6), (8, 3)])
+@pytest.mark.parametrize("role", ROLES)
+def test_a_demand_is_what_the_role_asks_of_one_device(role: str, load: tuple[int, int]) -> None:
+    slots, micro_batches = load
+    problem = replace(FOUR, workload=replace(FOUR.workload, prompt=Lengths(mean=1300.0)))
+    world, costs = World(problem), costs_of(problem)
+    demand = demand_of(costs, Role(role), slots, micro_batches)
+    for d in range(4):
+        ((stage, _),) = world.times(((d, 0, 7),), role, slots, micro_batches)
+        assert demand.time[d, 7] + demand.extra[d, ONLY] == pytest.approx(stage, rel=1e-9)
+    weight = 100.0 * micro_batches / (slots * world.chunks) if role == "MIXED" else 1.0
+    batch = math.ceil(slots / micro_batches)
+    sent = {
+        "PREFILL": [(world.forward_bytes(1300.0 / world.chunks), 1.0)],
+        "DECODE": [(world.forward_bytes(batch), 1.0)],
+    }
+    sent["MIXED"] = [*sent["PREFILL"], (world.forward_bytes(batch), weight)]
+    assert list(demand.hops) == [pytest.approx(pair) for pair in sent[role]]
+    back = (world.back_bytes(batch), weight) if role != "PREFILL" else (0.0, 0.0)
+    assert demand.back == pytest.approx(back)
 
 
 @pytest.mark.parametrize(

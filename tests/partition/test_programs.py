@@ -245,3 +245,24 @@ def test_where_all_layers_are_alike_an_interval_of_starts_is_enough(is_ordered: 
         check_bottleneck(p, INTERVAL)
         for limit in (2.0, 4.0, 7.0, NO_LIMIT):
             check_cover(p, limit, INTERVAL)
+
+
+def test_a_window_over_all_stops_finds_the_least() -> None:
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        p = regular(rng, is_even=True, is_alike=False)
+        g, top = 0, 12
+        prefix = np.cumsum(rng.choice([0.0, 1.0, 3.0, 8.0], (1, top + 1)), axis=1)
+        p = p._replace(prefix=prefix, starts=rng.random(top + 1) < 0.8)
+        value = rng.choice([1.0, 5.0, 9.0, 14.0, 20.0, NEVER], top + 1)
+        before = rng.choice([9.0, 20.0, NEVER], top + 1)
+        latest = np.minimum(np.maximum.accumulate(np.arange(top + 1) + rng.integers(0, 5)), top - 1)
+        latest = np.maximum(latest - rng.integers(0, 2, top + 1).cumsum() // 3, np.arange(top + 1))
+        latest = np.maximum.accumulate(latest)
+        found = before.copy()
+        kernel._extend(p, value, found, g, 0, latest)
+        for b in range(1, top - 1):
+            stops = range(b + 1, int(latest[b]) + 1 if p.starts[b] else 0)
+            costs = [value[a] + prefix[g, a] - prefix[g, b] for a in stops if a < top]
+            least = min(costs, default=NEVER) + p.middle[g] + p.hop[g, 0]
+            assert found[b] == pytest.approx(min(before[b], least), rel=1e-12)
