@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from e2llm_opt.search.stop import Stop
 
 
+PAPER = "e2llm-paper"
+
+
 @click.command("plan")
 @click.argument("inventory", shell_complete=words.files)
 @click.option(
@@ -48,10 +51,10 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--method",
-    type=click.Choice(["auto", "exhaustive", "ga"]),
+    type=click.Choice(["auto", "exhaustive", "ga", PAPER]),
     default="auto",
     show_default=True,
-    help="Search over groupings; auto is exhaustive up to 8 devices.",
+    help="Search over groupings; auto is exhaustive up to 8 devices. e2llm-paper is the planner.",
 )
 @click.option("--time-limit", type=Amount(min=0, min_open=True), help="Stop the search after [s].")
 @click.option("--max-evaluations", type=click.IntRange(min=1), help="Stop the search after.")
@@ -85,6 +88,7 @@ def command(
     from e2llm_opt.plan.output import STANDARD_OUTPUT, refuse_unwritable, write_text_atomically
     from e2llm_opt.solve import plans
 
+    planner = _planner(planner, options)
     problem = load_problem(inventory, options)
     files = _files(output, top)
     for file in files:
@@ -112,6 +116,17 @@ def command(
         _print(answers)
     if not isinstance(answer, tuple):
         click.get_current_context().exit(EXIT_NO)
+
+
+def _planner(planner: str, options: dict[str, Any]) -> str:
+    """Return the planner; the paper's method is a planner of its own."""
+    if options["method"] != PAPER:
+        return planner
+    if planner not in {OURS, PAPER}:
+        message = f"--method {PAPER} is --planner {PAPER}; leave --planner {planner} out."
+        raise click.UsageError(message)
+    options["method"] = "auto"
+    return PAPER
 
 
 def _files(output: str | None, top: int) -> list[str]:

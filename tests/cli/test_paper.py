@@ -24,6 +24,16 @@ def test_the_plan_of_the_paper_passes_check(run: Run, tmp_path: Path) -> None:
     assert run("check", path, TESTBED).exit_code == 0
 
 
+def test_the_method_of_the_paper_is_its_planner(run: Run) -> None:
+    by_method = json.loads(run("plan", TESTBED, "--method", "e2llm-paper", "--json").stdout)
+    by_planner = json.loads(run("plan", TESTBED, *PLANNER, "--json").stdout)
+    assert by_method["replicas"] == by_planner["replicas"]
+    assert by_method["problem"] == by_planner["problem"]
+    other = run("plan", TESTBED, "--method", "e2llm-paper", "--planner", "hexgen")
+    assert other.exit_code == 2
+    assert "leave --planner hexgen out" in other.stderr
+
+
 def test_llama_cpp_as_it_is_is_refused_with_what_to_do(run: Run, lab: str) -> None:
     result = run("plan", lab, *PLANNER, "--runtime", "llama.cpp")
     assert result.exit_code == 3
