@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _QUICK_ASSIGNMENTS = 250
 """Most role assignments a grouping while the genetic algorithm runs."""
-_BATCH = 32
+_BATCH = 128
 """Sets of groups that are judged together: an array more costs less than a call more."""
 _MANY = 1000
 """Assignments of roles that are judged without waiting for more sets."""
