@@ -144,17 +144,20 @@ patterns: tuple[Pattern, ...] = ("poisson", "fixed", "bursty")
 
 @st.composite
 def _problems(draw: st.DrawFn) -> Problem:
-    """Draw a problem whose layers may have windows and attention that takes time."""
+    """Draw a problem whose contexts matter: large caches, windows that fill, slow attention."""
     found = draw(problems(max_devices=5, max_layers=6, is_linked=True, has_host_ram=True))
-    facts = replace(found.facts, layer_attention_flops=draw(st.sampled_from((0.0, 1e6, 3e7))))
-    if draw(st.booleans()):
-        kinds = st.sampled_from(("sliding_attention", "full_attention"))
-        facts = replace(
-            facts,
-            sliding_window=draw(st.sampled_from((300, 80, 700))),
-            layer_types=tuple(draw(kinds) for _ in range(facts.num_hidden_layers)),
-        )
     cv = found.workload.prompt.cv
+    prompt = Lengths(mean=draw(st.sampled_from((300.0, 64.0, 1100.0))), cv=cv)
+    output = Lengths(mean=draw(st.sampled_from((60.0, 5.0, 150.0))), cv=cv)
+    larger = draw(st.sampled_from((1.0, 20.0)))
+    kinds = st.sampled_from(("sliding_attention", "full_attention"))
+    facts = replace(
+        found.facts,
+        layer_attention_flops=draw(st.sampled_from((0.0, 1e7, 1e8, 1e9))),
+        kv_bytes_per_token=tuple(larger * own for own in found.model.layer_kv_bytes_per_token),
+        sliding_window=int(prompt.mean + draw(st.sampled_from((0.5, 2.0, -0.1))) * output.mean),
+        layer_types=tuple(draw(kinds) for _ in range(found.facts.num_hidden_layers)),
+    )
     return replace(
         found,
         inventory=without_private_links(found.inventory),
@@ -164,11 +167,7 @@ def _problems(draw: st.DrawFn) -> Problem:
             mixed_pause=draw(st.sampled_from(MixedPause)),
             has_disaggregation=True,
         ),
-        workload=replace(
-            found.workload,
-            prompt=Lengths(mean=draw(st.sampled_from((300.0, 64.0, 1100.0))), cv=cv),
-            output=Lengths(mean=draw(st.sampled_from((20.0, 5.0, 60.0))), cv=cv),
-        ),
+        workload=replace(found.workload, prompt=prompt, output=output),
     )
 
 
@@ -196,6 +195,7 @@ def _replicas(
 ) -> tuple[Replica, ...]:
     """Draw replicas of any cut; memory is no matter here, but for what spills."""
     num_layers = problem.model.num_layers
+    tokens = problem.workload.prompt.mean + problem.workload.output.mean
     groups: list[list[int]] = []
     for d in rows:
         is_next: bool = draw(st.booleans())
@@ -213,7 +213,7 @@ def _replicas(
             role=role,
             cut=draw(_cuts(group, num_layers)),
             slots=1 if role == "PREFILL" else draw(st.integers(1, problem.runtime.max_slots)),
-            max_context=draw(st.sampled_from((2000, 500, 10_000))),
+            max_context=int(tokens * draw(st.sampled_from((20.0, 1.5, 0.7)))),
             rate=draw(st.sampled_from((1.0, 0.4, 3.0))),
         )
         for role, group in zip(drawn, groups, strict=True)
