@@ -277,23 +277,32 @@ def test_where_pairs_serve_at_once_nobody_waits_for_a_mixed_replica(
     assert values[kernel.WAITING] == pytest.approx(0.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("load", [0.3, 0.5, 0.7, 0.9, 0.97])
+@pytest.mark.parametrize("load", [0.2, 0.5, 0.9, 0.97])
 @pytest.mark.parametrize("service", [0.2, 1.0, 3.0])
-def test_the_split_is_the_best_one_to_a_hair(service: float, load: float) -> None:
-    """Where waits are convex, marginal waits are equal: found as exactly as it matters."""
+@pytest.mark.parametrize("has_transfer", [False, True])
+def test_the_split_is_the_best_one_to_a_hair(
+    service: float, load: float, *, has_transfer: bool
+) -> None:
+    """Where waits are convex, marginal waits are equal: found as exactly as it matters.
+
+    A transfer as long as the mean wait without pairs is shorter than what one more would wait.
+    """
     first, second = Server(tpot_s=[service], scv=0.5), Server(tpot_s=[0.001] * 8)
     both = Server(tpot_s=[0.01, 0.011, 0.012], pause_s=0.2)
     pairs, mixed = min(first.full(1.0), second.full(TOKENS)), both.full(TOKENS)
     arrival = load * (pairs + mixed)
+    without = evaluated([], [], [both], min(arrival, 0.9 * mixed))[0][kernel.WAITING]
+    transfer = float(without) if has_transfer else 0.0
 
     def wait(x: float) -> float:
         """Mean wait where the pairs take x and the MIXED replica the rest."""
-        waits = evaluated([first], [second], [], x)[0], evaluated([], [], [both], arrival - x)[0]
-        return float(x * waits[0][kernel.WAITING] + (arrival - x) * waits[1][kernel.WAITING])
+        paired = evaluated([first], [second], [], x, transfer=transfer)[0][kernel.WAITING]
+        rest = evaluated([], [], [both], arrival - x)[0][kernel.WAITING]
+        return float(x * paired + (arrival - x) * rest)
 
     low, high = max(0.0, arrival - mixed), min(arrival, pairs)
-    least = min(wait(low + (high - low) * i / 500) for i in range(1, 500)) / arrival
-    found = evaluated([first], [second], [both], arrival)[0][kernel.WAITING]
+    least = min(wait(low + (high - low) * i / 300) for i in range(1, 300)) / arrival
+    found = evaluated([first], [second], [both], arrival, transfer=transfer)[0][kernel.WAITING]
     assert found <= least * 1.0003 + 1e-9
 
 
@@ -337,3 +346,28 @@ def test_unused_replicas_change_nothing(
     assert values == pytest.approx(expected, rel=1e-9)
     assert rates[kept] == pytest.approx(others, rel=1e-9)
     assert not rates[unused].any()
+
+
+@given(prefill_pools, decode_pools, mixed_pools, st.sampled_from((0.1, 0.6, 0.95, 1.2)))
+def test_what_replicas_could_not_do_in_other_roles_changes_nothing(
+    first: list[Server], second: list[Server], both: list[Server], load: float
+) -> None:
+    pairs = min(capacity_of(first, 1.0), capacity_of(second, TOKENS))
+    arrival = load * (pairs + capacity_of(both, TOKENS))
+    pool, roles = pool_of(first, second, both, arrival, scv=0.25, transfer=0.01)
+    is_pair = (roles[:, None] == kernel.PREFILL) & (roles == kernel.DECODE)
+    limited = pool._replace(
+        occupancy=np.where(roles == kernel.PREFILL, pool.occupancy, np.inf),
+        prefill_latency=np.where(roles == kernel.PREFILL, pool.prefill_latency, np.inf),
+        decode_slots=np.where(roles == kernel.DECODE, pool.decode_slots, 0),
+        decode_tpot=np.where((roles == kernel.DECODE)[:, None], pool.decode_tpot, np.inf),
+        mixed_slots=np.where(roles == kernel.MIXED, pool.mixed_slots, 0),
+        mixed_tpot=np.where((roles == kernel.MIXED)[:, None], pool.mixed_tpot, np.inf),
+        mixed_pause=np.where(roles == kernel.MIXED, pool.mixed_pause, np.inf),
+        mixed_latency=np.where(roles == kernel.MIXED, pool.mixed_latency, np.inf),
+        transfer=np.where(is_pair, pool.transfer, np.inf),
+    )
+    values, rates = kernel.evaluate(limited, roles)
+    expected, others = kernel.evaluate(pool, roles)
+    assert values == pytest.approx(expected, rel=1e-12)
+    assert rates == pytest.approx(others, rel=1e-12)
