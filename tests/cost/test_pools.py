@@ -103,6 +103,24 @@ def test_of_equally_fast_replicas_the_nearer_one_takes_more(is_second_nearer: bo
     assert rates[near - 2] > rates[far - 2] * 1.1
 
 
+def test_an_unused_replica_makes_nobody_seem_far_away() -> None:
+    alike = [Server(tpot_s=[0.01, 0.02])] * 2
+    transfer = np.zeros((4, 4))
+    transfer[0, 3], transfer[1, 2] = 1.0, 5.0
+    pool, _ = pool_of([INSTANT] * 2, alike, [], 0.4, scv=0.25, transfer=transfer)
+    roles = np.array([kernel.PREFILL, kernel.UNUSED, kernel.DECODE, kernel.DECODE])
+    _, rates = kernel.evaluate(pool, roles)
+    assert rates[2] > rates[3] * 1.1
+
+
+def test_where_nobody_has_a_role_nobody_is_served() -> None:
+    pool, roles = pool_of([INSTANT], [INSTANT], [INSTANT], 0.4, scv=0.25, transfer=0.0)
+    values, rates = kernel.evaluate(pool, np.full_like(roles, kernel.UNUSED))
+    assert values[kernel.CAPACITY] == 0.0
+    assert all(values[figure] == math.inf for figure in MEANS)
+    assert not rates.any()
+
+
 @pytest.mark.parametrize("pair", [(0, 2), (0, 3), (1, 2), (1, 3)])
 def test_a_pair_without_a_way_between_them_makes_the_roles_impossible(
     pair: tuple[int, int],

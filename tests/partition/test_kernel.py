@@ -175,7 +175,8 @@ def test_of_equally_near_devices_the_faster_one_is_next() -> None:
     assert found == [(int(d),) for d in np.argsort(speed)]
 
 
-def test_the_device_that_is_faster_over_all_layers_is_last() -> None:
+@pytest.mark.parametrize(("flops", "last"), [(1e8, 1), (1e9, 0)])
+def test_the_device_that_is_faster_over_all_layers_is_last(flops: float, last: int) -> None:
     """One is slower at the first layers, which compute, and faster at the last, which reads."""
     (problem,) = worlds(num_worlds=1, num_devices=2)
     reads, computes = (
@@ -185,13 +186,13 @@ def test_the_device_that_is_faster_over_all_layers_is_last() -> None:
     facts = replace(
         problem.facts,
         layer_weight_bytes=(1e6,) * 7 + (5e8,),
-        layer_flops_per_token=(1e8,) * 7 + (1e6,),
+        layer_flops_per_token=(flops,) * 7 + (1e6,),
     )
     inventory = replace(problem.inventory, devices=(computes, reads))
     costs = costs_of(replace(problem, inventory=inventory, facts=facts))
     assert costs.decode_prefix(1)[0, 7] < costs.decode_prefix(1)[1, 7]
     found = collapse._pipeline_order(costs, [(0,), (1,)], (-1, -1), -1)
-    assert found == [(1,), (0,)]
+    assert found == [(last,), (1 - last,)]
 
 
 def test_more_devices_than_are_exact_are_cut_at_once() -> None:
