@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.cost.spill import SpillRule
     from e2llm_opt.partition.partition import Demand
+    from e2llm_opt.problem import Problem
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -120,21 +121,10 @@ def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, in
     prefix, extra = demand.time[heads], demand.extra[heads]
     rule = costs.spill_rule
     penalty = demand.penalty[heads]
-    stages = Stages(
-        time=prefix,
-        extra=extra,
-        memory=demand.memory,
-        room=shape.room,
-        host=shape.host,
-        spillable=rule.spillable,
-        order=rule.order,
-        penalty=penalty,
-        num_layers=shape.num_layers,
-    )
     inner = Inner(
         available=shape.available,
         must=shape.must,
-        times=stage_times(stages),
+        times=_times(costs, shape, demand),
         prefix=prefix,
         middle=np.ascontiguousarray(extra[:, 0]),
         is_additive=shape.is_additive,
@@ -153,6 +143,29 @@ def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, in
     if is_even and not shape.must.any():
         return inner, LEAST
     return inner, INTERVAL if costs.has_alike_layers else ALL
+
+
+def second_times(costs: Costs, shape: Shape, demand: Demand) -> tuple[Floats, Floats]:
+    """Return a demand's stage times [K, L+1, L+1], and each class's shortest hop [K] [s]."""
+    hop = np.where(shape.has_hop, shape.hops(costs, demand.hops), np.inf).min(axis=1)
+    return _times(costs, shape, demand), np.where(np.isfinite(hop), hop, 0.0)
+
+
+def _times(costs: Costs, shape: Shape, demand: Demand) -> Floats:
+    heads, rule = shape.heads, costs.spill_rule
+    stages = Stages(
+        time=demand.time[heads],
+        extra=demand.extra[heads],
+        memory=demand.memory,
+        room=shape.room,
+        host=shape.host,
+        spillable=rule.spillable,
+        order=rule.order,
+        penalty=demand.penalty[heads],
+        num_layers=shape.num_layers,
+    )
+    times: Floats = stage_times(stages)
+    return times
 
 
 def _is_growing(shape: Shape, rule: SpillRule, penalty: Floats) -> bool:
@@ -256,12 +269,18 @@ def _shape(
     )
 
 
+def allowed_starts(problem: Problem) -> Bools:
+    """Return whether a stage may start at each layer [L+1]."""
+    top, allowed = problem.model.num_layers, problem.model.allowed_stage_starts
+    starts = np.zeros(top + 1, dtype=np.bool_)
+    starts[list(range(top + 1) if allowed is None else (0, *allowed))] = True
+    return starts
+
+
 def _starts(costs: Costs) -> tuple[Bools, Ints, Ints]:
     """Return allowed starts, and the next one at or after, and before, each layer [L+1]."""
     top = costs.problem.model.num_layers
-    allowed = costs.problem.model.allowed_stage_starts
-    starts = np.zeros(top + 1, dtype=np.bool_)
-    starts[list(range(top + 1) if allowed is None else (0, *allowed))] = True
+    starts = allowed_starts(costs.problem)
     places = np.flatnonzero(starts)
     layers = np.arange(top + 1)
     after = np.append(places, top + 1)[np.searchsorted(places, layers)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -10,7 +11,13 @@ import numpy as np
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.cost.pipeline import bottleneck, decode_stages, prefill
 from e2llm_opt.errors import InputError
-from e2llm_opt.partition.collapse import MAX_STATES, WayBack, inner_problem, shapes
+from e2llm_opt.partition.collapse import (
+    MAX_STATES,
+    WayBack,
+    inner_problem,
+    second_times,
+    shapes,
+)
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
@@ -209,18 +216,69 @@ def best_cut(
     *limit* bounds every stage with its hop under the criterion ``sum`` [s]; sets with more than
     *max_states* subsets are ordered heuristically.
     """
-    best: tuple[float, Cut] | None = None
-    way_back: WayBack = "none"
-    if demand.back[1] > 0:
-        way_back = "counts" if criterion == "sum" else "exists"
-    for shape in shapes(costs, devices, way_back, max_states):
-        inner, keeps = inner_problem(costs, shape, demand)
-        value, stages = _solve(inner, criterion, limit, keeps=keeps)
-        if value < np.inf and (best is None or value < best[0]):
-            best = value, expand(shape, stages.tolist())
-            if criterion == "any":
-                break
-    return None if best is None else best[1]
+    prepared = Prepared(costs, devices, demand, criterion, max_states)
+    return prepared.cut(criterion, limit)
+
+
+class Prepared:
+    """One demand on one device set, ready to be cut with one limit after another.
+
+    Parameters
+    ----------
+    costs, devices, demand
+        What is cut over whom.
+    criterion
+        Of the cuts asked for.
+    max_states
+        Sets with more subsets are ordered heuristically.
+
+    Attributes
+    ----------
+    is_exact
+        Whether every order of the devices is tried.
+    """
+
+    def __init__(
+        self,
+        costs: Costs,
+        devices: tuple[int, ...],
+        demand: Demand,
+        criterion: Criterion,
+        max_states: int = MAX_STATES,
+    ) -> None:
+        way_back: WayBack = "none"
+        if demand.back[1] > 0:
+            way_back = "counts" if criterion == "sum" else "exists"
+        self._costs = costs
+        self._shapes = shapes(costs, devices, way_back, max_states)
+        self._inners = [inner_problem(costs, shape, demand) for shape in self._shapes]
+        self.is_exact = not any(shape.is_ordered for shape in self._shapes)
+
+    def within(self, demand: Demand, limit: float) -> Prepared:
+        """Return the same with stages left out that take longer than *limit* for *demand* [s].
+
+        Their shortest outgoing hop counts: where hops are unlike, a few that take longer remain.
+        """
+        other = copy(self)
+        other._inners = []
+        for shape, (inner, keeps) in zip(self._shapes, self._inners, strict=True):
+            times, hop = second_times(self._costs, shape, demand)
+            busy = times.copy()
+            busy[:, :, :-1] += hop[:, None, None]
+            masked = np.where(busy <= limit, inner.times, np.inf)
+            other._inners.append((inner._replace(times=masked), keeps))
+        return other
+
+    def cut(self, criterion: Criterion, limit: float = np.inf) -> Cut | None:
+        """Return the best cut, or None when none fits."""
+        best: tuple[float, Cut] | None = None
+        for shape, (inner, keeps) in zip(self._shapes, self._inners, strict=True):
+            value, stages = _solve(inner, criterion, limit, keeps=keeps)
+            if value < np.inf and (best is None or value < best[0]):
+                best = value, expand(shape, stages.tolist())
+                if criterion == "any":
+                    break
+        return None if best is None else best[1]
 
 
 def _solve(

@@ -10,8 +10,10 @@ import numpy as np
 
 from e2llm_opt.partition.partition import best_cut, decode_demand, mixed_demand, prefill_demand
 from e2llm_opt.problem import Objective, Role
+from e2llm_opt.search.columns import Columns
 from e2llm_opt.search.context import longest_cut, max_context, slots_of
 from e2llm_opt.search.cut_figures import CutFigures
+from e2llm_opt.search.effort import FULL, Effort
 from e2llm_opt.search.slots import slot_counts
 
 if TYPE_CHECKING:
@@ -30,33 +32,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
-    """How much is spent on one group.
-
-    Parameters
-    ----------
-    max_states
-        Device sets with more subsets are ordered heuristically.
-    micro_batches
-        Numbers of micro-batches whose batch is cut for; every cut is judged at all numbers.
-    has_sums
-        Cuts with the least sum are asked for too where engines overlap micro-batches.
-    """
-
-    max_states: int
-    micro_batches: tuple[int, ...]
-    has_sums: bool
-
-
-FULL = Effort(
-    max_states=512,
-    micro_batches=(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64),
-    has_sums=True,
-)
-"""For few devices, and for the finalists of a long search."""
-QUICK = Effort(max_states=48, micro_batches=(1, 2, 4, 8, 16, 32), has_sums=False)
-"""While the genetic algorithm runs over many devices."""
 _MAX_ASKED = 12
 _NOTHING: tuple[float, int, Cut] = (0.0, 0, ())
 Group = tuple[int, ...]
@@ -166,29 +141,64 @@ class Candidates:
         Rows that may be used, in the canonical order.
     effort
         Spent on each group.
+    columns
+        The store that takes every replica; by default one of its own.
 
     Attributes
     ----------
     rows
         Device rows of each class, in the canonical order.
+    columns
+        Every replica so far with its rate.
+    figures
+        Of every cut so far.
     """
 
-    def __init__(self, costs: Costs, devices: Sequence[int], effort: Effort = FULL) -> None:
+    def __init__(
+        self,
+        costs: Costs,
+        devices: Sequence[int],
+        effort: Effort = FULL,
+        columns: Columns | None = None,
+    ) -> None:
         self.costs = costs
         self._effort = effort
+        self.columns = Columns(costs.output_tokens) if columns is None else columns
         self.rows: dict[int, list[int]] = {}
         for d in devices:
             self.rows.setdefault(costs.classes.class_of[d], []).append(d)
         self._kept: dict[tuple[Group, Role, Variant], Candidate | None] = {}
-        self._figures = CutFigures(costs)
+        self.figures = CutFigures(costs)
         self._decode_cuts: dict[tuple[tuple[int, ...], int, int, str], Cut | None] = {}
 
     def find(self, group: Group, role: Role, variant: Variant) -> Candidate | None:
         """Return the best replica of *group* in *role*; None where there is none."""
         key = (group, role, variant)
         if key not in self._kept:
-            self._kept[key] = self._search(group, role, variant) if self.fits(group) else None
+            found = self._search(group, role, variant) if self.fits(group) else None
+            if found is not None:
+                self.columns.take(found)
+            self._kept[key] = found
+        if variant is Variant.RATE and self.columns.best(group, role) is not None:
+            return self.columns.best(group, role)
         return self._kept[key]
+
+    def improve(self, group: Group, role: Role, cut: Cut, slots: int) -> Candidate:
+        """Return a replica with *cut* and *slots*, both known to be legal, and keep it."""
+        found = self._candidate(group, role, cut, slots)
+        self.columns.take(found)
+        return found
+
+    def first(self, group: Group, role: Role) -> tuple[float, int, Cut] | None:
+        """Return (rate [1/s], slots, cut) of some good replica that decodes, found quickly."""
+        devices = self.concrete(group)
+        counts = slot_counts(self.costs, devices, self._effort.max_states)
+        cuts = (cut for slots in counts for cut in self._cuts(devices, role, slots))
+        for cut in cuts:
+            found = self._best_slots(cut, role)
+            if found[1]:
+                return found
+        return None
 
     def fits(self, group: Group) -> bool:
         """Whether weights and the KV cache of one request fit into the group's memory at all."""
@@ -234,13 +244,13 @@ class Candidates:
         slots = slots_of(self.costs, role)
 
         def is_fast(cut: Cut, spilled: Spilled) -> bool:
-            figures = self._figures.build(cut, slots, spilled)
-            return role is Role.PREFILL or bool(self._figures.is_legal(figures, role)[-1])
+            figures = self.figures.build(cut, slots, spilled)
+            return role is Role.PREFILL or bool(self.figures.is_legal(figures, role)[-1])
 
         found = longest_cut(self.costs, devices, role, is_fast, self._effort.max_states)
         if found is None:
             return None
-        figures = self._figures.build(found[0], slots, found[1])
+        figures = self.figures.build(found[0], slots, found[1])
         return self._with_figures(group, role, found[0], figures)
 
     def _prefill(
@@ -262,7 +272,7 @@ class Candidates:
         return min(found, key=lambda c: (c.occupancy_s, c.prefill_latency_s))
 
     def _chunk_bottleneck(self, cut: Cut) -> float:
-        figures = self._figures.at(cut, 1)
+        figures = self.figures.at(cut, 1)
         return figures.occupancy_s / self.costs.num_chunks * (1 + 1e-12)
 
     def _alone(self, group: Group, devices: tuple[int, ...], role: Role) -> Candidate | None:
@@ -288,8 +298,8 @@ class Candidates:
     def _most_fast(self, cut: Cut, role: Role, at_most: int | None = None) -> int:
         """Return the most slots that *cut* holds within the speed limits; 0 for none."""
         if role is Role.PREFILL:
-            return min(1, self._figures.at(cut, 1).slots)
-        legal = np.flatnonzero(self._figures.rates(cut, role)[:at_most])
+            return min(1, self.figures.at(cut, 1).slots)
+        legal = np.flatnonzero(self.figures.rates(cut, role)[:at_most])
         return int(legal[-1]) + 1 if len(legal) else 0
 
     def _latency_alone(self, candidate: Candidate) -> float:
@@ -325,7 +335,7 @@ class Candidates:
 
     def _best_slots(self, cut: Cut, role: Role) -> tuple[float, int, Cut]:
         """Return the best rate of *cut* [1/s] and its slots; 0 slots where none is legal."""
-        rates = self._figures.rates(cut, role)
+        rates = self.figures.rates(cut, role)
         if not rates.any():
             return _NOTHING
         i = int(rates.argmax())
@@ -369,7 +379,7 @@ class Candidates:
             yield cut
 
     def _candidate(self, group: Group, role: Role, cut: Cut, slots: int) -> Candidate:
-        figures = self._figures.at(cut, slots)
+        figures = self.figures.at(cut, slots)
         return self._with_figures(group, role, cut, figures.shortened(slots))
 
     def _with_figures(self, group: Group, role: Role, cut: Cut, figures: Figures) -> Candidate:
@@ -381,8 +391,8 @@ class Candidates:
             slots=max(slots, 1),
             prefill_latency_s=figures.latency_s,
             occupancy_s=figures.occupancy_s,
-            pause_s=self._figures.pause(figures, role),
-            scv=self._figures.scv(cut, role, figures.spilled),
+            pause_s=self.figures.pause(figures, role),
+            scv=self.figures.scv(cut, role, figures.spilled),
             tpot_s=figures.tpot_s,
             micro_batches=int(figures.micro_batches[-1]),
             spilled=figures.spilled,

@@ -9,7 +9,8 @@ from e2llm_opt.baselines import BASELINES
 from e2llm_opt.cost import kernel
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.archive import Archive
-from e2llm_opt.search.candidates import QUICK, Candidates, variants
+from e2llm_opt.search.candidates import Candidates, variants
+from e2llm_opt.search.effort import QUICK
 from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.exhaustive import MAX_DEVICES, all_groups, packings
 from e2llm_opt.search.polish import polish

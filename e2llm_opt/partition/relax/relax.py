@@ -1,0 +1,198 @@
+"""Rates that no replica of a group can exceed, whatever its cut, slots and micro-batches."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from e2llm_opt.cost.stages.kernel import Stages, stage_times
+from e2llm_opt.partition.collapse import allowed_starts
+from e2llm_opt.partition.partition import decode_demand, mixed_demand, prefill_demand
+from e2llm_opt.partition.relax.kernel import (
+    Loads,
+    Rules,
+    Windows,
+    decode_rates,
+    decode_times,
+    mixed_rates,
+    mixed_times,
+    prefill_rates,
+    windows,
+)
+from e2llm_opt.problem import Role
+from e2llm_opt.runtime import MixedPause
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.partition.partition import Demand
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+
+class Relaxation:
+    """Over-estimates of what groups of devices can do, in each role.
+
+    Parameters
+    ----------
+    costs
+        Of the problem.
+    rows
+        Device rows of each class that may be used [K]; the first ones stand for all.
+    most_devices
+        In one group.
+    """
+
+    def __init__(self, costs: Costs, rows: Sequence[Sequence[int]], most_devices: int) -> None:
+        self._costs = costs
+        self._heads = np.array([own[0] for own in rows])
+        self._seconds = np.array([own[min(1, len(own) - 1)] for own in rows])
+        self._is_alone = np.array([len(own) == 1 for own in rows])
+        problem = costs.problem
+        self._starts = allowed_starts(problem)
+        self.rules = Rules(
+            output=costs.output_tokens,
+            slowest=problem.workload.slowest_tpot_s,
+            chunks=float(costs.num_chunks),
+            is_pipelined=problem.runtime.is_pipelined,
+            is_short=problem.runtime.mixed_pause is MixedPause.OCCUPANCY,
+        )
+        most_micro = most_devices if problem.runtime.is_pipelined else 1
+        self.entries = entries(problem.runtime.max_slots, problem.workload.slots, most_micro)
+
+    def rates(self, role: Role, counts: Ints) -> Floats:
+        """Return a rate that no replica of each group can exceed in *role* [G] [1/s].
+
+        *counts* are devices of each class [G, K]; some may idle. 0 where the role is impossible.
+        """
+        rates = {Role.PREFILL: prefill_rates, Role.DECODE: decode_rates, Role.MIXED: mixed_rates}
+        counts = np.ascontiguousarray(counts, dtype=np.int64)
+        found: Floats = rates[role](self._windows, self._loads, self.rules, counts)
+        return found
+
+    def times(self, role: Role, count: Ints, rate: float) -> Floats:
+        """Return a time that no cut of one group can beat, by entry [N] [s].
+
+        A round of DECODE; of MIXED a request, pause + output · round / slots. Inf where no replica
+        with these slots and micro-batches has more than *rate*.
+        """
+        times = decode_times if role is Role.DECODE else mixed_times
+        count = np.ascontiguousarray(count, dtype=np.int64)
+        return times(self._windows, self._loads, self.rules, count, rate)[1]
+
+    @cached_property
+    def _memories(self) -> list[int]:
+        """Numbers of slots whose memory is asked for."""
+        return sorted({1, *(entry.least for entry in self.entries)})
+
+    @cached_property
+    def _steps(self) -> list[tuple[int, int]]:
+        """Slots whose memory is asked for, with the micro-batch."""
+        return sorted({(entry.least, entry.batch) for entry in self.entries})
+
+    @cached_property
+    def _loads(self) -> Loads:
+        memories = {slots: i for i, slots in enumerate(self._memories)}
+        steps = {key: len(memories) + i for i, key in enumerate(self._steps)}
+        return Loads(
+            most=np.array([float(entry.most) for entry in self.entries]),
+            least=np.array([float(entry.least) for entry in self.entries]),
+            micro=np.array([entry.micro for entry in self.entries]),
+            members=np.array([entry.members for entry in self.entries]),
+            prompts=np.array([memories[entry.least] for entry in self.entries]),
+            decoding=np.array([steps[entry.least, entry.batch] for entry in self.entries]),
+            both=np.arange(len(self.entries)) + len(memories) + len(steps),
+        )
+
+    @cached_property
+    def _windows(self) -> Windows:
+        """Prompts for each memory (row 0: that of one slot), decode steps, and both together."""
+        costs = self._costs
+        found = [
+            *(self._one(prefill_demand(costs, slots)) for slots in self._memories),
+            *(self._one(decode_demand(costs, *key)) for key in self._steps),
+            *(self._one(self._both(entry)) for entry in self.entries),
+        ]
+        parts = zip(*found, strict=True)
+        return Windows(*(np.ascontiguousarray(np.stack(part)) for part in parts))
+
+    def _both(self, entry: Entry) -> Demand:
+        weight = self._costs.output_tokens / entry.most
+        if self.rules.is_short or not self.rules.is_pipelined:
+            weight *= entry.micro / self._costs.num_chunks
+        return mixed_demand(self._costs, entry.least, entry.batch, weight)
+
+    def _one(self, demand: Demand) -> tuple[Floats, ...]:
+        costs, heads = self._costs, self._heads
+        rule = costs.spill_rule
+        times = stage_times(
+            Stages(
+                time=demand.time[heads],
+                extra=demand.extra[heads],
+                memory=demand.memory,
+                room=costs.room()[heads],
+                host=rule.host[heads],
+                spillable=rule.spillable,
+                order=rule.order,
+                penalty=demand.penalty[heads],
+                num_layers=costs.fixed_layers[heads],
+            )
+        )
+        head = 1 if costs.problem.runtime.head == "first" else 2
+        extra = np.ascontiguousarray(demand.extra[heads])
+        hop = sum((weight * self._hop(size) for size, weight in demand.hops if weight > 0), np.zeros(()))
+        size, weight = demand.back
+        back = weight * self._hop(size) if weight > 0 else np.zeros((1, 1))
+        return (*windows(times, extra, self._starts, head), hop, np.asarray(back.min()))
+
+    def _hop(self, num_bytes: float) -> Floats:
+        """Least hop between two classes, whichever device a star has at its centre [K, K] [s]."""
+        heads, seconds = self._heads, self._seconds
+        is_star = self._costs.problem.runtime.topology == "star"
+        anchors = {*heads.tolist(), *seconds.tolist()} if is_star else {-1}
+        target = np.broadcast_to(heads, (len(heads), len(heads))).copy()
+        np.fill_diagonal(target, seconds)
+        hop: Floats = np.min(
+            [self._costs.hop(num_bytes, anchor)[heads[:, None], target] for anchor in sorted(anchors)],
+            axis=0,
+        )
+        np.fill_diagonal(hop, np.where(self._is_alone, np.inf, np.diag(hop)))
+        return hop
+
+
+class Entry(NamedTuple):
+    """Slots and micro-batches, or a block of *members* numbers of slots with one batch size."""
+
+    least: int
+    most: int
+    micro: int
+    members: int
+
+    @property
+    def batch(self) -> int:
+        """Requests in a micro-batch."""
+        return -(-self.most // self.micro)
+
+
+def entries(max_slots: int, fixed: int | None, most_micro: int) -> list[Entry]:
+    """Return blocks of slots and, behind each, its members; the most slots first."""
+    if fixed is not None:
+        return [Entry(fixed, fixed, m, 0) for m in range(1, min(most_micro, fixed) + 1)]
+    blocks = [
+        ((batch - 1) * micro + 1, min(batch * micro, max_slots), micro)
+        for micro in range(1, min(most_micro, max_slots) + 1)
+        for batch in range(1, -(-max_slots // micro) + 1)
+    ]
+    found = []
+    for least, most, micro in sorted(blocks, key=lambda b: (-b[1], b[2])):
+        slots = [n for n in range(most, least - 1, -1) if n >= micro]
+        if len(slots) > 1:
+            found.append(Entry(least, most, micro, len(slots)))
+        found += [Entry(n, n, micro, 0) for n in slots]
+    return found
