@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -188,6 +188,19 @@ class Candidates:
         found = self._candidate(group, role, cut, slots)
         self.columns.take(found)
         return found
+
+    def without_idle(self, replica: Candidate) -> Group:
+        """Return the classes of the devices of *replica* that hold layers, and keep it as theirs.
+
+        The replica must stand on the first devices of each class.
+        """
+        class_of = self.costs.classes.class_of
+        group = tuple(sorted(class_of[d] for d, _, _ in replica.cut))
+        if group != replica.group:
+            waiting = {k: list(rows) for k, rows in self.rows.items()}
+            cut = tuple((waiting[class_of[d]].pop(0), a, b) for d, a, b in replica.cut)
+            self.columns.take(replace(replica, group=group, cut=cut))
+        return group
 
     def first(self, group: Group, role: Role) -> tuple[float, int, Cut] | None:
         """Return (rate [1/s], slots, cut) of some good replica that decodes, found quickly."""

@@ -29,6 +29,11 @@ class Rules:
         Of the problem. Devices that constraints name have classes of their own.
     devices
         Rows that may be used.
+
+    Attributes
+    ----------
+    must
+        Devices of each class that must hold layers.
     """
 
     def __init__(self, costs: Costs, devices: Sequence[int]) -> None:
@@ -44,7 +49,7 @@ class Rules:
         self._pinned_rows = [
             {names[name] for name in pinned} for pinned in self._constraints.pins.values()
         ]
-        self._must = Counter(class_of[d] for d in devices if costs.must_hold_layers[d])
+        self.must = Counter(class_of[d] for d in devices if costs.must_hold_layers[d])
 
     def allows_group(self, group: Group) -> bool:
         """Whether *group* may be a replica: all devices of one pin, or none of any."""
@@ -59,7 +64,7 @@ class Rules:
         if self._constraints.replicas not in {None, len(packing)}:
             return False
         have = Counter(k for group in packing for k in group)
-        return all(have[k] >= need for k, need in self._must.items()) and all(
+        return all(have[k] >= need for k, need in self.must.items()) and all(
             self.allows_group(group) for group in packing
         )
 
@@ -84,7 +89,7 @@ class Rules:
 
     def may_drop(self, replica: Candidate) -> bool:
         """Whether a plan may do without *replica*."""
-        return self._constraints.replicas is None and not any(self._must[k] for k in replica.group)
+        return self._constraints.replicas is None and not any(self.must[k] for k in replica.group)
 
     def repaired(self, labels: Labels) -> Labels:
         """Return group *labels* of the devices with pinned devices put where they belong."""

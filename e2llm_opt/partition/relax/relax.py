@@ -21,6 +21,14 @@ from e2llm_opt.partition.relax.kernel import (
     prefill_rates,
     windows,
 )
+from e2llm_opt.partition.relax.large import (
+    Group,
+    Large,
+    Step,
+    decode_large,
+    mixed_large,
+    prefill_large,
+)
 from e2llm_opt.problem import Role
 from e2llm_opt.runtime import MixedPause
 
@@ -85,6 +93,35 @@ class Relaxation:
         times = decode_times if role is Role.DECODE else mixed_times
         count = np.ascontiguousarray(count, dtype=np.int64)
         return times(self._windows, self._loads, self.rules, count, rate)[1]
+
+    def large(self, role: Role, size: int) -> list[Large]:
+        """Return over-estimates of all groups of *size* devices or more, by range of batches."""
+        costs = self._costs
+        memory = costs.memory_prefix(0)[-1]
+        group = Group(
+            num_layers=costs.problem.model.num_layers,
+            size=size,
+            slots=self.entries[0].most,
+            weights=float(memory),
+            cache=float(costs.memory_prefix(1)[-1] - memory),
+            room=costs.room()[self._heads].max(axis=1) + costs.spill_rule.host[self._heads].max(axis=1),
+        )
+        chunk = self._step(prefill_demand(costs))
+        if role is Role.PREFILL:
+            return [prefill_large(chunk, self.rules, group)]
+        found = []
+        for least, most in _batches(group.slots):
+            step = self._step(decode_demand(costs, 1, least))
+            if role is Role.DECODE:
+                found.append(decode_large(step, self.rules, most, group))
+            else:
+                found.append(mixed_large((chunk, step), self.rules, most, group))
+        return found
+
+    def _step(self, demand: Demand) -> Step:
+        _, single, hop, _ = self._one(demand)
+        shortest = np.where(np.isfinite(hop), hop, np.inf).min(axis=1)
+        return Step(np.maximum(single[1], 1e-300), shortest)
 
     @cached_property
     def _memories(self) -> list[int]:
@@ -164,6 +201,16 @@ class Relaxation:
         )
         np.fill_diagonal(hop, np.where(self._is_alone, np.inf, np.diag(hop)))
         return hop
+
+
+def _batches(slots: int) -> list[tuple[int, int]]:
+    """Return ranges of micro-batch sizes, each a quarter longer than where it begins."""
+    found, least = [], 1
+    while least <= slots:
+        most = min(least + least // 4, slots)
+        found.append((least, most))
+        least = most + 1
+    return found
 
 
 class Entry(NamedTuple):

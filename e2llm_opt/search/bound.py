@@ -1,0 +1,319 @@
+"""The best capacity that any plan could have, and the packings that come closest to it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from e2llm_opt.partition.relax.relax import Relaxation
+from e2llm_opt.problem import Role
+from e2llm_opt.search.columns import EXACT
+from e2llm_opt.search.packing import Packing, Side
+from e2llm_opt.search.refine import Refiner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from e2llm_opt.search.candidates import Candidates, Group
+    from e2llm_opt.search.packing import Solved
+    from e2llm_opt.search.rules import Rules
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+MAX_GROUPS = 6000
+"""Most groups that are enumerated, the smallest first."""
+_MAX_AT_ONCE = 400
+"""Columns that enter the program together."""
+_ALL_AT_ONCE = 1500
+_MAX_NODES = 20_000
+_SOME = 1e-7
+"""More than the rounding of nothing."""
+
+
+class CapacityBound:
+    """Lazy columns: over-estimated at first, made exact one by one where they decide.
+
+    Every group up to some size is enumerated with a rate that it cannot exceed; larger ones are
+    over-estimated together. The linear program over these is a bound. As long as its optimum takes
+    columns that are not exact, they are refined, and it is solved again; then the same with whole
+    replicas. When all columns of that optimum are exact, it is the best capacity there is.
+
+    Parameters
+    ----------
+    candidates
+        The store of replicas, and of columns.
+    rules
+        Which groups the constraints allow.
+    roles
+        That replicas may play.
+    replicas
+        Exactly so many; None: any number.
+
+    Attributes
+    ----------
+    value
+        No plan has more [1/s].
+    packings
+        Groups of the packings found, the latest last.
+    """
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        rules: Rules,
+        roles: Sequence[Role],
+        replicas: int | None,
+    ) -> None:
+        self._candidates, self._columns = candidates, candidates.columns
+        self._roles = tuple(roles)
+        self._classes = sorted(candidates.rows)
+        available = np.array([float(len(candidates.rows[k])) for k in self._classes])
+        must = np.array([float(rules.must.get(k, 0)) for k in self._classes])
+        self._side = Side(available=available, must=must, replicas=replicas)
+        groups, self._largest = enumerated(available.astype(np.int64), MAX_GROUPS)
+        self._groups = [
+            group
+            for group in (tuple(self._classes[i] for i in one) for one in groups)
+            if rules.allows_group(group)
+        ]
+        self._relaxation = Relaxation(
+            candidates.costs, [candidates.rows[k] for k in self._classes], self._largest
+        )
+        places = {k: i for i, k in enumerate(self._classes)}
+        self._refiner = Refiner(candidates, self._relaxation, places)
+        self._counts = np.array([self._refiner.counts(group) for group in self._groups])
+        self._counts = self._counts.reshape(-1, len(places))
+        self._is_precise: set[int] = set()
+        self._is_refined: set[int] = set()
+        self._deadline, self._left = np.inf, 0
+        self._known, self._gap, self._ceiling, self._has_large = 0.0, 0.0, np.inf, True
+        self.value = np.inf
+        self.packings: list[tuple[Group, ...]] = []
+        self._build()
+
+    def _build(self) -> None:
+        """Over-estimate every column; MIXED ones crudely, by the best of each phase."""
+        relaxation, counts = self._relaxation, self._counts
+        first = relaxation.rates(Role.PREFILL, counts) if len(counts) else np.zeros(0)
+        second = relaxation.rates(Role.DECODE, counts) if len(counts) else np.zeros(0)
+        with np.errstate(divide="ignore"):
+            both = 1.0 / (1.0 / first + 1.0 / second)
+        rates = {Role.PREFILL: first, Role.DECODE: second, Role.MIXED: both}
+        self._keys: list[tuple[int, Role]] = [
+            (g, role)
+            for role in self._roles
+            for g in range(len(self._groups))
+            if rates[role][g] > 0
+        ]
+        self._upper = np.array([rates[role][g] for g, role in self._keys])
+        self._rows = np.array([g for g, _ in self._keys], dtype=np.int64)
+        self._is_first = np.array([role is not Role.DECODE for _, role in self._keys], dtype=float)
+        self._is_second = np.array([role is not Role.PREFILL for _, role in self._keys], float)
+        for v in range(len(self._keys)):
+            self._note(v)
+        size = self._largest + 1
+        self._large = ()
+        if size <= self._side.available.sum():
+            self._large = tuple(
+                one for role in self._roles for one in relaxation.large(role, size)
+            )
+
+    def _note(self, v: int) -> None:
+        """Take what the store knows of column *v*."""
+        g, role = self._keys[v]
+        self._upper[v] = min(self._upper[v], self._columns.upper(self._groups[g], role))
+
+    def run(
+        self,
+        known: float,
+        *,
+        refinements: int,
+        deadline: float = np.inf,
+        gap: float = 0.0,
+        tell: Callable[[], None] | None = None,
+    ) -> None:
+        """Lower the bound until it meets the best packing, or limits are reached.
+
+        Parameters
+        ----------
+        known
+            Capacity of the best plan so far [1/s].
+        refinements
+            Columns made exact at most.
+        deadline
+            By the monotonic clock [s].
+        gap
+            Ends where the bound exceeds the best by no more than this share of itself.
+        tell
+            Called after every step.
+        """
+        self._deadline, self._left = deadline, refinements
+        self._known, self._gap = known, gap
+        tell = tell or (lambda: None)
+        for has_large in (False, True) if self._large else (True,):
+            self._has_large, self._ceiling = has_large, np.inf
+            solved = self._relaxed()
+            while not self._is_close() and self._refine_basis(solved):
+                tell()
+                solved = self._relaxed()
+            self._whole(solved, tell)
+
+    def _is_close(self) -> bool:
+        """Whether the best packing meets the bound, that of the enumerated groups at first."""
+        return self._known >= self._ceiling * (1 - max(self._gap, 2 * EXACT))
+
+    def _lower(self, value: float) -> None:
+        """Take a bound on the packings of the groups that are looked at."""
+        self._ceiling = min(self._ceiling, max(value, self._known, 0.0) * (1 + 1e-9))
+        if self._has_large or not self._large:
+            self.value = min(self.value, self._ceiling)
+
+    def _is_over(self) -> bool:
+        return self._left <= 0 or time.monotonic() > self._deadline
+
+    def _relaxed(self) -> Solved:
+        """Solve the linear program over all columns, those that matter added step by step."""
+        chosen = self._start()
+        while True:
+            solved = self._program(chosen).relaxed()
+            worth = self._reduced(solved)
+            worth[chosen] = -np.inf
+            entering = np.flatnonzero(worth > 1e-9 * max(solved.value, 1e-12))
+            if solved.value == -np.inf or len(entering) == 0:
+                break
+            best = entering[np.argsort(-worth[entering], kind="stable")[:_MAX_AT_ONCE]]
+            chosen = np.concatenate([chosen, best])
+        x = np.zeros(len(self._keys))
+        x[chosen] = solved.x
+        self._lower(solved.value)
+        return solved._replace(x=x)
+
+    def _start(self) -> Ints:
+        """Return the columns that the program starts with."""
+        num = len(self._keys)
+        if num <= _ALL_AT_ONCE:
+            return np.arange(num)
+        size = self._counts[self._rows].sum(axis=1)
+        order = np.argsort(-self._upper / size, kind="stable")
+        return np.unique(np.concatenate([np.flatnonzero(size == 1), order[:_MAX_AT_ONCE]]))
+
+    def _program(self, chosen: Ints) -> Packing:
+        upper = self._upper[chosen]
+        gives = np.stack([upper * self._is_first[chosen], upper * self._is_second[chosen]], axis=1)
+        counts = self._counts[self._rows[chosen]].astype(float)
+        return Packing(counts, gives, self._side, self._large if self._has_large else ())
+
+    def _reduced(self, solved: Solved) -> Floats:
+        """Return what a replica of each column adds to the program, its devices paid for [V]."""
+        prices, num = solved.prices, len(self._classes)
+        worth = prices[0] * self._is_first + prices[1] * self._is_second
+        paid = self._counts @ prices[2 : 2 + num] + prices[2 + num]
+        found: Floats = self._upper * worth - paid[self._rows]
+        return found
+
+    def _refine_basis(self, solved: Solved) -> bool:
+        """Make more precise what an optimum takes; whether anything was done."""
+        taken = np.flatnonzero(solved.x > _SOME)
+        return self._sharpen(taken[np.argsort(-solved.x[taken], kind="stable")])
+
+    def _sharpen(self, taken: Ints) -> bool:
+        """Make these columns more precise, those that were not yet; whether anything was done."""
+        crude = [v for v in taken.tolist() if self._keys[v][1] is Role.MIXED]
+        crude = [v for v in crude if v not in self._is_precise]
+        if crude:
+            rates = self._relaxation.rates(Role.MIXED, self._counts[self._rows[crude]])
+            self._upper[crude] = np.minimum(self._upper[crude], rates)
+            self._is_precise.update(crude)
+            return True
+        is_done = False
+        for v in taken.tolist():
+            if v in self._is_refined or self._is_over():
+                continue
+            g, role = self._keys[v]
+            self._refiner.refine(self._groups[g], role)
+            self._is_refined.add(v)
+            self._left -= 1
+            self._note(v)
+            is_done = True
+        return is_done
+
+    def _whole(self, solved: Solved, tell: Callable[[], None]) -> None:
+        """Solve with whole replicas over the columns that may take part, until all are exact."""
+        ceiling, is_whole = solved.value, False
+        while not self._is_close() and ceiling > 0:
+            worth = self._reduced(solved)
+            chosen = np.flatnonzero(worth + ceiling >= self._known)
+            is_part = len(chosen) > _ALL_AT_ONCE
+            if is_part and is_whole:
+                return
+            if is_part:
+                best = np.argsort(-worth[chosen], kind="stable")[:_MAX_AT_ONCE]
+                chosen = np.sort(chosen[best])
+            limit = self._deadline - time.monotonic()
+            found = self._program(chosen).whole(limit, _MAX_NODES)
+            if not is_part:
+                self._lower(found.bound)
+            if found.value <= 0:
+                return
+            is_new = self._sharpen(chosen[found.x > _SOME])
+            self._take(chosen, found.x)
+            tell()
+            is_whole = not is_new
+            if is_whole and not is_part:
+                return
+
+    def _take(self, chosen: Ints, x: Floats) -> None:
+        """Keep a packing, its groups without the devices that idle, and its true capacity."""
+        groups: list[Group] = []
+        given = np.zeros(2)
+        for v, times in zip(chosen.tolist(), x.tolist(), strict=True):
+            g, role = self._keys[v]
+            replica = self._columns.best(self._groups[g], role) if times > _SOME else None
+            if replica is None:
+                continue
+            rate = self._columns.rate(self._groups[g], role)
+            given += rate * times * np.array([self._is_first[v], self._is_second[v]])
+            groups += [self._candidates.without_idle(replica)] * round(times)
+        if groups:
+            self.packings.append(tuple(sorted(groups)))
+            self._known = max(self._known, float(given.min()))
+
+
+def enumerated(available: Ints, most: int) -> tuple[list[tuple[int, ...]], int]:
+    """Return all multisets of classes, size by size, *most* at most, and the largest size.
+
+    Of sizes that would be too many nothing is returned.
+    """
+    found: list[tuple[int, ...]] = []
+    total = int(available.sum())
+    for size in range(1, total + 1):
+        own = _of_size(available, size, most - len(found))
+        if own is None:
+            return found, size - 1
+        found += own
+    return found, total
+
+
+def _of_size(available: Ints, size: int, most: int) -> list[tuple[int, ...]] | None:
+    """Return the multisets of one size; None where there are more than *most*."""
+    ways = np.zeros(size + 1)  # how many there are, class by class
+    ways[0] = 1
+    for count in available.tolist():
+        ways = np.array([ways[max(0, n - count) : n + 1].sum() for n in range(size + 1)])
+    if ways[size] > most:
+        return None
+    found: list[tuple[int, ...]] = [()]
+    for k, count in enumerate(available.tolist()):
+        rest = int(available[k + 1 :].sum())
+        found = [
+            one + (k,) * n
+            for one in found
+            for n in range(min(count, size - len(one)) + 1)
+            if len(one) + n + rest >= size
+        ]
+    return found
