@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from e2llm_opt import __version__
 from e2llm_opt.errors import InputError
-from e2llm_opt.plan.plan import OURS, Bound, Plan, RunProvenance
+from e2llm_opt.plan.plan import OURS, Plan, RunProvenance
 from e2llm_opt.planners import PLANNERS, planner_named
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def plans(
     run = planner_named(planner)(costs_of(problem), progress)
     with Interruption() as interruption:
         run.run(limits, seed)
+        run.search.bind(limits)
         chosen, lines = _ranked(
             run, top, arrivals if planner == OURS else None, (limits, seed, progress)
         )
@@ -162,17 +163,19 @@ def _document(
 ) -> Plan:
     from e2llm_opt.search import alternatives, assemble  # noqa: PLC0415 - as above
     from e2llm_opt.search.cautions import cautions  # noqa: PLC0415
+    from e2llm_opt.search.certificate import bound_of  # noqa: PLC0415
     from e2llm_opt.search.explain import explain  # noqa: PLC0415
 
     costs, search = run.costs, run.search
     rank, chosen = ranked
+    bound, proof = bound_of(search, chosen, is_first=rank == 1 and asked[0] == OURS)
     found = Plan(
         problem=assemble.problem_of(costs.problem, *asked),
         replicas=assemble.replicas_of(costs, chosen),
         routes=assemble.routes_of(costs, chosen),
         unused_devices=alternatives.unused_devices(search, chosen, run.idle_reason),
         predicted=assemble.predicted_of(costs, chosen),
-        bound=Bound(),
+        bound=bound,
         alternatives=alternatives.alternatives_of(search, chosen),
         warnings=(*notes[0], *run.remarks(chosen)),
         provenance=RunProvenance(
@@ -183,6 +186,6 @@ def _document(
     )
     return replace(
         found,
-        explain=(*explain(costs, chosen, found, rank), *notes[1]),
+        explain=(*explain(costs, chosen, found, rank), *proof, *notes[1]),
         warnings=(*found.warnings, *cautions(costs, chosen, found)),
     )

@@ -51,12 +51,18 @@ PAPER = "e2llm-paper"
 )
 @click.option(
     "--method",
-    type=click.Choice(["auto", "exhaustive", "ga", PAPER]),
+    type=click.Choice(["auto", "exact", "exhaustive", "ga", PAPER]),
     default="auto",
     show_default=True,
-    help="Search over groupings; auto is exhaustive up to 8 devices. e2llm-paper is the planner.",
+    help="Search over groupings; auto is exact for throughput, else exhaustive up to 8 devices. "
+    "e2llm-paper is the planner.",
 )
 @click.option("--time-limit", type=Amount(min=0, min_open=True), help="Stop the search after [s].")
+@click.option(
+    "--gap",
+    type=Amount(min=0, max=1, max_open=True),
+    help="Stop once the plan is proven to be within this share of the best.",
+)
 @click.option("--max-evaluations", type=click.IntRange(min=1), help="Stop the search after.")
 def command(
     inventory: str,
@@ -80,6 +86,7 @@ def command(
       e2llm-opt plan homelab.yaml --json --model llama-3.1-8b --weights q4_k_m
       e2llm-opt plan homelab.yaml --top 3 -o plan.json
       e2llm-opt plan campus.yaml --method ga --seed 1 --time-limit 20
+      e2llm-opt plan campus.yaml --objective throughput --gap 0.01
       e2llm-opt plan testbed.yaml --planner splitwise-adapted
     """
     from e2llm_opt.cli.interruption import interruptible
@@ -142,7 +149,7 @@ def _files(output: str | None, top: int) -> list[str]:
 def _stop(options: dict[str, Any]) -> Stop:
     from e2llm_opt.search.stop import Stop
 
-    names = ("method", "max_evaluations", "time_limit")
+    names = ("method", "max_evaluations", "time_limit", "gap")
     given = {name: options[name] for name in names if options[name] is not None}
     if "time_limit" in given:
         given["time_limit_s"] = given.pop("time_limit")

@@ -30,7 +30,7 @@ MAX_GROUPS = 6000
 _MAX_AT_ONCE = 400
 """Columns that enter the program together."""
 _ALL_AT_ONCE = 1500
-_MAX_NODES = 20_000
+_MAX_NODES, _FEW_NODES = 20_000, 200
 _SOME = 1e-7
 """More than the rounding of nothing."""
 
@@ -56,6 +56,8 @@ class CapacityBound:
 
     Attributes
     ----------
+    roles
+        That replicas may play.
     value
         No plan has more [1/s].
     packings
@@ -70,7 +72,7 @@ class CapacityBound:
         replicas: int | None,
     ) -> None:
         self._candidates, self._columns = candidates, candidates.columns
-        self._roles = tuple(roles)
+        self.roles = tuple(roles)
         self._classes = sorted(candidates.rows)
         available = np.array([float(len(candidates.rows[k])) for k in self._classes])
         must = np.array([float(rules.must.get(k, 0)) for k in self._classes])
@@ -106,7 +108,7 @@ class CapacityBound:
         rates = {Role.PREFILL: first, Role.DECODE: second, Role.MIXED: both}
         self._keys: list[tuple[int, Role]] = [
             (g, role)
-            for role in self._roles
+            for role in self.roles
             for g in range(len(self._groups))
             if rates[role][g] > 0
         ]
@@ -120,8 +122,27 @@ class CapacityBound:
         self._large = ()
         if size <= self._side.available.sum():
             self._large = tuple(
-                one for role in self._roles for one in relaxation.large(role, size)
+                one for role in self.roles for one in relaxation.large(role, size)
             )
+
+    def packing_of(self, roles: Sequence[Role]) -> list[tuple[Group, ...]]:
+        """Return a good packing of replicas in *roles* alone, over columns as they are known."""
+        own = np.array([self._keys[v][1] in roles for v in range(len(self._keys))], dtype=bool)
+        places = np.flatnonzero(own)
+        if len(places) > _ALL_AT_ONCE:
+            size = self._counts[self._rows[places]].sum(axis=1)
+            order = np.argsort(-self._upper[places] / size, kind="stable")
+            places = places[order[:_MAX_AT_ONCE]]
+        self._has_large = False
+        found = self._program(places).whole(np.inf, _FEW_NODES) if len(places) else None
+        if found is None or found.value <= 0:
+            return []
+        groups = [
+            self._groups[self._keys[v][0]]
+            for v, times in zip(places.tolist(), found.x.tolist(), strict=True)
+            for _ in range(round(times))
+        ]
+        return [tuple(sorted(groups))]
 
     def _note(self, v: int) -> None:
         """Take what the store knows of column *v*."""
@@ -133,6 +154,7 @@ class CapacityBound:
         known: float,
         *,
         refinements: int,
+        is_whole: bool = True,
         deadline: float = np.inf,
         gap: float = 0.0,
         tell: Callable[[], None] | None = None,
@@ -145,6 +167,8 @@ class CapacityBound:
             Capacity of the best plan so far [1/s].
         refinements
             Columns made exact at most.
+        is_whole
+            Whether replicas must be whole; else the linear program is all.
         deadline
             By the monotonic clock [s].
         gap
@@ -155,13 +179,14 @@ class CapacityBound:
         self._deadline, self._left = deadline, refinements
         self._known, self._gap = known, gap
         tell = tell or (lambda: None)
-        for has_large in (False, True) if self._large else (True,):
+        for has_large in (False, True) if self._large and is_whole else (True,):
             self._has_large, self._ceiling = has_large, np.inf
             solved = self._relaxed()
             while not self._is_close() and self._refine_basis(solved):
                 tell()
                 solved = self._relaxed()
-            self._whole(solved, tell)
+            if is_whole:
+                self._whole(solved, tell)
 
     def _is_close(self) -> bool:
         """Whether the best packing meets the bound, that of the enumerated groups at first."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 EXACT = 1e-6
 """A rate this close to what no replica can exceed, relatively, is the best there is."""
+CLOSE = 4 * EXACT
+"""A capacity this close to its bound meets it: columns are exact to half of that."""
 
 
 @dataclass(slots=True)

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 from e2llm_opt.baselines import BASELINES
 from e2llm_opt.cost import kernel
+from e2llm_opt.errors import InputError
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.archive import Archive
-from e2llm_opt.search.candidates import Candidates, variants
+from e2llm_opt.search.candidates import Candidates, Variant, variants
+from e2llm_opt.search.columns import CLOSE
 from e2llm_opt.search.effort import QUICK
 from e2llm_opt.search.evaluate import Evaluator
+from e2llm_opt.search.exact import Exact
 from e2llm_opt.search.exhaustive import MAX_DEVICES, all_groups, packings
 from e2llm_opt.search.polish import polish
-from e2llm_opt.search.progress import Teller
+from e2llm_opt.search.progress import Teller, figures_of
 from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.roles import ROLES_OF, RoleChooser, Scope, engine_roles
 from e2llm_opt.search.rules import Rules
@@ -27,9 +30,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.search.candidates import Candidate, Group, Variant
+    from e2llm_opt.search.candidates import Candidate, Group
     from e2llm_opt.search.evaluate import Outcome, Roled
     from e2llm_opt.search.progress import ProgressCallback
+    from e2llm_opt.search.ranking import Key
     from e2llm_opt.search.roles import Choice
     from e2llm_opt.search.stop import Stop
 
@@ -70,6 +74,10 @@ class Search:
         Which outcomes the constraints allow.
     teller
         Passes on how far the search is.
+    exact
+        The bound on capacity, and the method that reaches it.
+    is_complete
+        Whether all groupings were judged, in all roles and with every kind of cut.
     """
 
     def __init__(
@@ -92,14 +100,22 @@ class Search:
         self._roles = tuple(r for r in engine_roles(self._problem) if r in ROLES_OF[aim])
         self._chooser = RoleChooser(self.evaluator, self._roles)
         self.archive = Archive()
+        self.exact = Exact(self.candidates, self.rules)
+        self.is_complete = False
         self.baselines = self._baselines()
         alone = [outcome.unloaded_latency_s for outcome in self.baselines.values()]
         self.evaluator.ranking.wait_unit_s = max(1e-3, 0.01 * min(alone, default=0.0))
 
     def run(self, stop: Stop, seed: int) -> None:
-        """Fill the archive: every packing of few devices, else groupings by evolution."""
+        """Fill the archive: the exact method, every packing of few devices, or evolution."""
         is_small = len(self.devices) <= MAX_DEVICES
         is_exhaustive = stop.method == "exhaustive" or (stop.method == "auto" and is_small)
+        if self._is_capacity(stop) and self._solve(stop):
+            return
+        if stop.method == "exact":
+            return
+        if stop.gap > 0:
+            self.bind(stop)
         for variant in variants(self._problem):
             if variant is not self.variant and self._is_settled():
                 return
@@ -107,6 +123,57 @@ class Search:
                 self._enumerate(variant, stop)
             else:
                 self._evolve(variant, stop, seed)
+            if self.is_late(stop) or self._is_near(stop, self._best_key()):
+                return
+        self.is_complete = is_exhaustive
+
+    def _is_capacity(self, stop: Stop) -> bool:
+        """Whether the exact method has a say: capacity is the objective, and the aim any plan."""
+        is_asked = stop.method in {"auto", "exact"} and stop.max_refinements > 0
+        is_throughput = self._problem.objective is Objective.THROUGHPUT
+        if stop.method == "exact" and not is_throughput:
+            raise InputError("method exact is for objective throughput.")
+        return is_asked and is_throughput and self._aim is Scope.ANY
+
+    def _solve(self, stop: Stop) -> bool:
+        """Solve for capacity; whether nothing more is to be found."""
+        count = itertools.count(1)
+
+        def tell() -> None:
+            self.tell("program", next(count), self._leader(self.archive))
+
+        known = [o.traffic.capacity_per_s for o in self.baselines.values() if self.rules.is_obeyed(o)]
+        self.exact.solve(max(known, default=0.0), stop, self.teller.elapsed_s, tell)
+        self.offer(self.exact.packings)
+        is_few = len(self.devices) <= _MAX_THOROUGH and stop.method == "auto"
+        return self._is_near(stop, self._best_key()) and not is_few
+
+    def offer(self, packings: Sequence[tuple[Group, ...]]) -> None:
+        """Judge *packings* in their best roles and keep what is good."""
+        for packing in dict.fromkeys(packings):
+            if self.rules.allows(packing):
+                self.archive.offer(self._chooser.best(packing, Variant.RATE))
+
+    def bind(self, stop: Stop) -> None:
+        """Bound the capacity of every plan, if that was not done yet."""
+        self.exact.bind(0.0, stop)
+
+    def _best_key(self) -> Key | None:
+        kept = self.archive.choices(self._aim)
+        return kept[0].key if kept else None
+
+    def _is_near(self, stop: Stop, key: Key | None) -> bool:
+        """Whether a plan with *key* is proven to be as close to the best as is asked for."""
+        if key is None or self.exact.limit is None:
+            return False
+        about = figures_of(
+            str(self._problem.objective), key, self.evaluator.ranking.wait_unit_s
+        )
+        gap = max(stop.gap, CLOSE)
+        if "capacity" in about and self._problem.objective is not Objective.MAX_CONTEXT:
+            return about["capacity"] >= self.exact.limit * (1 - gap)
+        is_wait = self._problem.objective is Objective.WAITING_TIME and stop.gap > 0
+        return is_wait and about["wait"] <= stop.gap * about["latency"]
 
     def best(self, scope: Scope) -> Outcome | None:
         """Return the best outcome of *scope*, polished; of the aim also against the baselines.

@@ -9,6 +9,8 @@ from e2llm_opt.errors import InputError
 
 DEFAULT_EVALUATIONS = 2400
 DEFAULT_STAGNATION = 20
+DEFAULT_REFINEMENTS = 400
+METHODS = ("auto", "exact", "exhaustive", "ga")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,14 +25,21 @@ class Stop:
         Generations without improvement after which it ends.
     time_limit_s
         Wall-clock limit [s]; None: none. With one, equal runs may give unequal plans.
+    gap
+        Ends once the plan is proven to be within this share of the best.
+    max_refinements
+        Replicas that are made exact; 0: neither the exact method nor a bound.
     method
-        Of our own search: ``exhaustive``, ``ga``, or ``auto``: exhaustive up to 8 devices.
+        Of our own search: ``exact`` (throughput only), ``exhaustive``, ``ga``, or ``auto``: exact
+        for throughput, else exhaustive up to 8 devices.
     """
 
     max_evaluations: int = DEFAULT_EVALUATIONS
     stagnation: int = DEFAULT_STAGNATION
     time_limit_s: float | None = None
-    method: Literal["auto", "exhaustive", "ga"] = "auto"
+    method: Literal["auto", "exact", "exhaustive", "ga"] = "auto"
+    gap: float = 0.0
+    max_refinements: int = DEFAULT_REFINEMENTS
 
     def __post_init__(self) -> None:
         """Refuse limits that allow nothing."""
@@ -38,5 +47,9 @@ class Stop:
             raise InputError("max_evaluations and stagnation must be at least 1.")
         if self.time_limit_s is not None and not self.time_limit_s > 0:
             raise InputError(f"time_limit_s must be positive, got {self.time_limit_s}.")
-        if self.method not in {"auto", "exhaustive", "ga"}:
-            raise InputError(f"method must be auto, exhaustive or ga, got '{self.method}'.")
+        if self.method not in METHODS:
+            raise InputError(f"method must be one of {', '.join(METHODS)}, got '{self.method}'.")
+        if not 0 <= self.gap < 1:
+            raise InputError(f"gap must be at least 0 and below 1, got {self.gap}.")
+        if self.max_refinements < 0:
+            raise InputError(f"max_refinements must not be negative, got {self.max_refinements}.")

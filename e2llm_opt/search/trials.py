@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.progress import Teller
 
-_QUICK = Stop(max_evaluations=400, stagnation=5)
+_QUICK = Stop(max_evaluations=400, stagnation=5, max_refinements=0)
 
 
 class Trials:

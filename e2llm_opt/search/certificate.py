@@ -1,0 +1,62 @@
+"""How far a plan is from the best, and what that rests on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from e2llm_opt.plan.plan import Bound, Proof
+from e2llm_opt.problem import Objective
+from e2llm_opt.search.columns import CLOSE, EXACT
+from e2llm_opt.search.phrases import number_text, percent
+
+if TYPE_CHECKING:
+    from e2llm_opt.search.evaluate import Outcome
+    from e2llm_opt.search.search import Search
+
+
+def bound_of(search: Search, outcome: Outcome, *, is_first: bool) -> tuple[Bound, tuple[str, ...]]:
+    """Return the bound on capacity, the gap of *outcome*, and a sentence that says what it is.
+
+    ``optimal`` says that no plan is better by the objective: by capacity where that decides; by a
+    wait that rounds to nothing; or because every grouping in every role was judged.
+    """
+    limit = search.exact.limit
+    if limit is None:
+        return Bound(), ()
+    capacity = outcome.traffic.capacity_per_s
+    if capacity > limit * (1 - EXACT):
+        limit = max(limit, capacity)
+    gap = (limit - capacity) / limit if limit > 0 else 0.0
+    reason = _optimal(search, outcome, gap, is_first=is_first)
+    bound = Bound(
+        capacity_per_s=limit, gap=gap, proof=Proof.OPTIMAL if reason else Proof.BOUNDED
+    )
+    return bound, (_sentence(bound, reason),)
+
+
+def _sentence(bound: Bound, reason: str) -> str:
+    most = number_text(bound.capacity_per_s or 0.0)
+    first = f"Bound: no plan can serve more than {most} requests/s"
+    if bound.gap is None or bound.gap <= CLOSE:
+        first += ", and this one does"
+    else:
+        first += f", {percent(bound.gap)} more than this one counted from there"
+    return f"{first}{f'; {reason}' if reason else ''}."
+
+
+def _optimal(search: Search, outcome: Outcome, gap: float, *, is_first: bool) -> str:
+    """Return why no plan is better than *outcome* by the objective; empty where it may be."""
+    objective = search.evaluator.costs.problem.objective
+    ranking = search.evaluator.ranking
+    decides = objective is Objective.THROUGHPUT
+    decides |= not outcome.is_stable and objective is not Objective.MAX_CONTEXT
+    if decides:
+        return "it is optimal" if gap <= CLOSE else ""
+    if objective is Objective.WAITING_TIME and outcome.waiting_time_s < 0.5 * ranking.wait_unit_s:
+        return "nobody waits, so it is optimal by waiting time"
+    if search.is_complete and is_first:
+        return (
+            "by its objective the plan is the best of all groupings and roles, with the cuts that "
+            "are best for each"
+        )
+    return ""

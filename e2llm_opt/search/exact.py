@@ -1,0 +1,111 @@
+"""The exact method for capacity, and the bound on it for plans of every objective."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from e2llm_opt.problem import Role
+from e2llm_opt.search.bound import CapacityBound
+from e2llm_opt.search.roles import engine_roles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from e2llm_opt.search.candidates import Candidates, Group
+    from e2llm_opt.search.rules import Rules
+    from e2llm_opt.search.stop import Stop
+
+REFINEMENTS_OF_A_BOUND = 40
+"""Columns made exact where capacity is not the objective."""
+_SHARE_OF_TIME = 0.6
+"""Of a time limit: the rest is for the search that follows where the method does not end."""
+_SCOPES = ((Role.MIXED,), (Role.PREFILL, Role.DECODE))
+
+
+class Exact:
+    """One problem's bound on capacity, and the packings found on the way to it.
+
+    Parameters
+    ----------
+    candidates
+        The store of replicas.
+    rules
+        What the constraints allow.
+
+    Attributes
+    ----------
+    limit
+        No plan has more requests a second; None: not computed [1/s].
+    packings
+        Groups worth a look, best last.
+    """
+
+    def __init__(self, candidates: Candidates, rules: Rules) -> None:
+        self._candidates, self._rules = candidates, rules
+        self._problem = candidates.costs.problem
+        self._bound: CapacityBound | None = None
+        self.limit: float | None = None
+        self.packings: list[tuple[Group, ...]] = []
+
+    def solve(
+        self, known: float, stop: Stop, elapsed_s: float, tell: Callable[[], None]
+    ) -> None:
+        """Find the packing with the highest capacity, as far as the limits allow.
+
+        Parameters
+        ----------
+        known
+            Capacity of the best plan so far [1/s].
+        stop, elapsed_s
+            Limits, and what is over of the time [s].
+        tell
+            Called after every step.
+        """
+        deadline = float("inf")
+        if stop.time_limit_s is not None:
+            left = _SHARE_OF_TIME * (stop.time_limit_s - elapsed_s)
+            deadline = time.monotonic() + max(left, 0.0)
+        bound = self._built()
+        bound.run(
+            known,
+            refinements=stop.max_refinements,
+            deadline=deadline,
+            gap=stop.gap,
+            tell=self._telling(tell),
+        )
+        self.limit = bound.value
+        self.packings = [*bound.packings]
+        for roles in _SCOPES:
+            if set(roles) < set(bound.roles):
+                self.packings += bound.packing_of(roles)
+
+    def bind(self, known: float, stop: Stop) -> None:
+        """Bound the capacity with fractions of replicas, if that was not done yet."""
+        if self.limit is not None or stop.max_refinements == 0:
+            return
+        bound = self._built()
+        most = min(stop.max_refinements, REFINEMENTS_OF_A_BOUND)
+        bound.run(known, refinements=most, is_whole=False)
+        self.limit = bound.value
+
+    def _built(self) -> CapacityBound:
+        if self._bound is None:
+            wanted = self._problem.constraints.roles
+            roles = [
+                role
+                for role in engine_roles(self._problem)
+                if wanted == "auto" or (role is Role.MIXED) == (wanted == "mixed")
+            ]
+            self._bound = CapacityBound(
+                self._candidates, self._rules, roles, self._problem.constraints.replicas
+            )
+        return self._bound
+
+    def _telling(self, tell: Callable[[], None]) -> Callable[[], None]:
+        def told() -> None:
+            if self._bound is not None:
+                self.limit = self._bound.value
+            tell()
+
+        return told
