@@ -11,8 +11,9 @@ from benchmarks import instances, plain
 from e2llm_opt import Plan, Role, partition, plan
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.partition.partition import decode_demand
-from e2llm_opt.search.candidates import Candidates, Variant
+from e2llm_opt.search.candidates import Candidates
 from e2llm_opt.search.evaluate import ROLE_CODES, Evaluator
+from e2llm_opt.search.variant import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -67,6 +67,7 @@ def check(plan: Plan | Mapping[str, Any], problem: Problem) -> Report:
         lambda: _linked_capacity(ways, replicas, routes),
         problem.workload.rate_per_s,
     )
+    violations += stated.bound_violations(given)
     return Report(
         violations=tuple(violations),
         replicas=figures,

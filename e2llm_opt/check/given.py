@@ -70,3 +70,5 @@ class GivenPlan:
     inventory_sha256: str
     capacity_per_s: float | None
     is_stable: bool | None
+    bound: Mapping[str, float]
+    proof: str

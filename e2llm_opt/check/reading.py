@@ -15,12 +15,14 @@ from e2llm_opt.check.given import GivenPlan, GivenReplica, GivenRoute, GivenStag
 from e2llm_opt.errors import Fault, InputError
 from e2llm_opt.plan.plan import (
     PLAN_SCHEMA,
+    Bound,
     DecodeFigures,
     NextHop,
     Plan,
     PlanProblem,
     Predicted,
     PrefillFigures,
+    Proof,
     Replica,
     Route,
     Stage,
@@ -86,6 +88,12 @@ class _Reader:
                 self._fault("replicas", f"the id '{name}' is given {times} times", "must be unique")
         problem = self._part(document, "problem", PlanProblem)
         predicted = self._part(document, "predicted", Predicted)
+        bound = self._part(document, "bound", Bound)
+        proof = self._text(bound, "proof", "bound.", default=Proof.NONE)
+        if proof not in set(Proof):
+            self._fault(
+                "bound.proof", f"unknown proof {_short(proof)}", f"one of {', '.join(Proof)}"
+            )
         return GivenPlan(
             replicas=read,
             routes=self._routes(document),
@@ -93,6 +101,8 @@ class _Reader:
             inventory_sha256=self._text(problem, "inventory_sha256", "problem.", default=""),
             capacity_per_s=self._number(predicted, "capacity_per_s", "predicted."),
             is_stable=self._flag(predicted, "stable", "predicted."),
+            bound=self._numbers(bound, ("capacity_per_s", "gap"), "bound."),
+            proof=proof,
         )
 
     def _replica(self, value: object, path: str, default_id: str) -> GivenReplica | None:

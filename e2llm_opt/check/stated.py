@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.check.spill import WHOLE_BYTE
 from e2llm_opt.check.verdict import Violation
+from e2llm_opt.plan.plan import Proof
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
@@ -154,6 +155,31 @@ def capacity_violations(
     if given.is_stable and rate_per_s > least * (1 + TOLERANCE):
         what = "predicted.stable, but more arrives than can be served"
         yield Violation(what=what, need=rate_per_s, have=least)
+
+
+def bound_violations(given: GivenPlan) -> Iterator[Violation]:
+    """Yield what a stated bound contradicts: the capacity, its own gap, or the proof.
+
+    Whether the bound is right is not recomputed: that would take the search.
+    """
+    bound, gap = given.bound.get("capacity_per_s"), given.bound.get("gap")
+    have = given.capacity_per_s
+    if bound is None:
+        if gap is not None or given.proof != Proof.NONE:
+            what = "bound.capacity_per_s is missing, but a gap or a proof is stated"
+            yield Violation(what=what, need="a capacity", have=None)
+        return
+    if given.proof == Proof.NONE:
+        what = "bound.proof is none, but a bound is stated"
+        yield Violation(what=what, need="bounded", have="none")
+    if have is None:
+        return
+    if bound < have * (1 - TOLERANCE):
+        yield Violation(what="bound.capacity_per_s is below the capacity", need=have, have=bound)
+        return
+    need = (bound - have) / bound if bound > 0 else 0.0
+    if gap is None or abs(gap - need) > TOLERANCE:
+        yield Violation(what="bound.gap is not as recomputed", need=need, have=gap)
 
 
 def _agrees(role: Role, key: str, have: float, need: float) -> bool:

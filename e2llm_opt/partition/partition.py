@@ -259,14 +259,15 @@ class Prepared:
 
         Their shortest outgoing hop counts: where hops are unlike, a few that take longer remain.
         """
-        other = copy(self)
-        other._inners = []
+        inners = []
         for shape, (inner, keeps) in zip(self._shapes, self._inners, strict=True):
             times, hop = second_times(self._costs, shape, demand)
             busy = times.copy()
             busy[:, :, :-1] += hop[:, None, None]
             masked = np.where(busy <= limit, inner.times, np.inf)
-            other._inners.append((inner._replace(times=masked), keeps))
+            inners.append((inner._replace(times=masked), keeps))
+        other = copy(self)
+        other._inners = inners  # noqa: SLF001 - its own class
         return other
 
     def cut(self, criterion: Criterion, limit: float = np.inf) -> Cut | None:

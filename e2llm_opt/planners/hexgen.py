@@ -23,10 +23,10 @@ import numpy as np
 from e2llm_opt.planners.judge import ranks
 from e2llm_opt.planners.planner import Planner
 from e2llm_opt.problem import Objective, Role
-from e2llm_opt.search.candidates import Variant
 from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.roles import Choice
 from e2llm_opt.search.seeds import distances
+from e2llm_opt.search.variant import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

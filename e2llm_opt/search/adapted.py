@@ -14,7 +14,7 @@ import numpy as np
 
 from e2llm_opt.cost import kernel
 from e2llm_opt.problem import Role
-from e2llm_opt.search.candidates import Variant
+from e2llm_opt.search.variant import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from e2llm_opt.search.candidates import Candidate, Candidates, Group, Variant
+    from e2llm_opt.search.candidates import Candidate, Candidates, Group
+    from e2llm_opt.search.variant import Variant
     from e2llm_opt.workload.workload import Workload
 
     Floats = NDArray[np.float64]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from e2llm_opt.partition.relax.large import Large
     from e2llm_opt.search.candidates import Candidates, Group
     from e2llm_opt.search.packing import Solved
     from e2llm_opt.search.rules import Rules
@@ -107,10 +108,7 @@ class CapacityBound:
             both = 1.0 / (1.0 / first + 1.0 / second)
         rates = {Role.PREFILL: first, Role.DECODE: second, Role.MIXED: both}
         self._keys: list[tuple[int, Role]] = [
-            (g, role)
-            for role in self.roles
-            for g in range(len(self._groups))
-            if rates[role][g] > 0
+            (g, role) for role in self.roles for g in range(len(self._groups)) if rates[role][g] > 0
         ]
         self._upper = np.array([rates[role][g] for g, role in self._keys])
         self._rows = np.array([g for g, _ in self._keys], dtype=np.int64)
@@ -119,11 +117,9 @@ class CapacityBound:
         for v in range(len(self._keys)):
             self._note(v)
         size = self._largest + 1
-        self._large = ()
+        self._large: tuple[Large, ...] = ()
         if size <= self._side.available.sum():
-            self._large = tuple(
-                one for role in self.roles for one in relaxation.large(role, size)
-            )
+            self._large = tuple(one for role in self.roles for one in relaxation.large(role, size))
 
     def packing_of(self, roles: Sequence[Role]) -> list[tuple[Group, ...]]:
         """Return a good packing of replicas in *roles* alone, over columns as they are known."""

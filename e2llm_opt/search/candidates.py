@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from e2llm_opt.search.context import longest_cut, max_context, slots_of
 from e2llm_opt.search.cut_figures import CutFigures
 from e2llm_opt.search.effort import FULL, Effort
 from e2llm_opt.search.slots import slot_counts
+from e2llm_opt.search.variant import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.cut import Cut
     from e2llm_opt.cost.spill import Spilled
     from e2llm_opt.partition.partition import Criterion, Demand
-    from e2llm_opt.problem import Problem
     from e2llm_opt.search.cut_figures import Figures
 
     Floats = NDArray[np.float64]
@@ -36,37 +35,6 @@ _MAX_ASKED = 12
 _NOTHING: tuple[float, int, Cut] = (0.0, 0, ())
 Group = tuple[int, ...]
 """A replica's devices as sorted class numbers, one entry a device."""
-
-
-class Variant(StrEnum):
-    """What a cut is best at."""
-
-    RATE = "rate"
-    """Requests a second with all slots full."""
-    LATENCY = "latency"
-    """One request alone."""
-    CONTEXT = "context"
-    """The longest request."""
-
-
-def all_variants(problem: Problem) -> tuple[Variant, ...]:
-    """Return the kinds of cut that can help at all."""
-    if problem.objective is Objective.MAX_CONTEXT:
-        return (Variant.CONTEXT,)
-    return (Variant.RATE, Variant.LATENCY)
-
-
-def variants(problem: Problem) -> tuple[Variant, ...]:
-    """Return the kinds of cut worth trying, the one that the objective wants first."""
-    if problem.objective is Objective.MAX_CONTEXT:
-        return (Variant.CONTEXT,)
-    if problem.objective is Objective.THROUGHPUT:
-        return (Variant.RATE,)
-    if problem.workload.rate_per_s == 0:
-        return (Variant.LATENCY,)
-    if problem.objective is Objective.LATENCY:
-        return (Variant.LATENCY, Variant.RATE)
-    return (Variant.RATE, Variant.LATENCY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from e2llm_opt.plan.plan import Bound, Proof
 from e2llm_opt.problem import Objective
 from e2llm_opt.search.columns import CLOSE, EXACT
-from e2llm_opt.search.phrases import number_text, percent
+from e2llm_opt.search.phrases import number_text, percent, time_text
 
 if TYPE_CHECKING:
     from e2llm_opt.search.evaluate import Outcome
@@ -28,9 +28,7 @@ def bound_of(search: Search, outcome: Outcome, *, is_first: bool) -> tuple[Bound
         limit = max(limit, capacity)
     gap = (limit - capacity) / limit if limit > 0 else 0.0
     reason = _optimal(search, outcome, gap, is_first=is_first)
-    bound = Bound(
-        capacity_per_s=limit, gap=gap, proof=Proof.OPTIMAL if reason else Proof.BOUNDED
-    )
+    bound = Bound(capacity_per_s=limit, gap=gap, proof=Proof.OPTIMAL if reason else Proof.BOUNDED)
     return bound, (_sentence(bound, reason),)
 
 
@@ -40,7 +38,7 @@ def _sentence(bound: Bound, reason: str) -> str:
     if bound.gap is None or bound.gap <= CLOSE:
         first += ", and this one does"
     else:
-        first += f", {percent(bound.gap)} more than this one counted from there"
+        first += f"; this one is {percent(bound.gap)} below that"
     return f"{first}{f'; {reason}' if reason else ''}."
 
 
@@ -53,10 +51,11 @@ def _optimal(search: Search, outcome: Outcome, gap: float, *, is_first: bool) ->
     if decides:
         return "it is optimal" if gap <= CLOSE else ""
     if objective is Objective.WAITING_TIME and outcome.waiting_time_s < 0.5 * ranking.wait_unit_s:
-        return "nobody waits, so it is optimal by waiting time"
+        wait = time_text(outcome.waiting_time_s)
+        return f"a wait of {wait} is none worth counting, so it is optimal by waiting time"
     if search.is_complete and is_first:
         return (
-            "by its objective the plan is the best of all groupings and roles, with the cuts that "
-            "are best for each"
+            "it is optimal among all groupings and roles, each replica with its best cut for rate "
+            "or each for latency"
         )
     return ""

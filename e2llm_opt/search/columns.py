@@ -94,7 +94,7 @@ class Columns:
 
     def merge(self, other: Columns) -> None:
         """Take in what *other* knows of the same problem."""
-        for group, column in other._columns.items():  # noqa: SLF001 - its own class
+        for group, column in other._columns.items():
             for role in Role:
                 if role in column.replicas:
                     self.take(column.replicas[role])

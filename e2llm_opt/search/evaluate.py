@@ -11,9 +11,9 @@ from e2llm_opt.cost import kernel
 from e2llm_opt.cost.transfer import kv_transfer
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.atlas import Atlas, moved, pool_of
-from e2llm_opt.search.candidates import Variant
 from e2llm_opt.search.ranking import Key, Ranking, longest_request
 from e2llm_opt.search.routing import Traffic, route
+from e2llm_opt.search.variant import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

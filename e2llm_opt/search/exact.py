@@ -48,9 +48,7 @@ class Exact:
         self.limit: float | None = None
         self.packings: list[tuple[Group, ...]] = []
 
-    def solve(
-        self, known: float, stop: Stop, elapsed_s: float, tell: Callable[[], None]
-    ) -> None:
+    def solve(self, known: float, stop: Stop, elapsed_s: float, tell: Callable[[], None]) -> None:
         """Find the packing with the highest capacity, as far as the limits allow.
 
         Parameters

@@ -48,9 +48,7 @@ class MixedCuts:
         What is known of it.
     """
 
-    def __init__(
-        self, costs: Costs, devices: tuple[int, ...], entry: Entry, pause: Pause
-    ) -> None:
+    def __init__(self, costs: Costs, devices: tuple[int, ...], entry: Entry, pause: Pause) -> None:
         self._micro, self._pause = entry.micro, pause
         self._share = costs.output_tokens / entry.most
         self._scale = 1.0 if costs.problem.runtime.is_pipelined else float(costs.num_chunks)

@@ -8,12 +8,17 @@ second. HiGHS solves it, as a linear program with prices or with whole numbers.
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from e2llm_opt.partition.relax.large import Large
@@ -60,8 +65,8 @@ class Solved(NamedTuple):
 class Packing:
     """The program over some columns.
 
-    Variables: t; x of each column; for each over-estimate of large groups its replicas z, and of each
-    class its devices y and its requests u.
+    Variables: t; x of each column; for each over-estimate of large groups its replicas z, and of
+    each class its devices y and its requests u.
 
     Parameters
     ----------
@@ -87,7 +92,7 @@ class Packing:
         top = np.zeros((3 + k, self._size))
         top[:2, 0] = 1.0
         top[:2, own], top[2:-1, own], top[-1, own] = -gives.T / self._unit, counts.T, 1.0
-        self._whole = np.zeros(self._size)
+        self._whole = np.zeros(self._size, dtype=np.int64)
         self._whole[own] = 1.0
         rows = [top]
         for place, one in enumerate(large):
@@ -122,17 +127,16 @@ class Packing:
     def relaxed(self) -> Solved:
         """Solve it with fractions of replicas."""
         from scipy.optimize import linprog  # noqa: PLC0415 - slow to import, and not always asked
-        from scipy.sparse import csr_array  # noqa: PLC0415 - as above
 
         low, high = self._low, self._high
         equal = low == high
         upper, lower = np.isfinite(high) & ~equal, (low > 0) & ~equal
         found = linprog(
             self._cost,
-            A_ub=csr_array(np.vstack([self._rows[upper], -self._rows[lower]])),
-            b_ub=np.concatenate([high[upper], -low[lower]]),
-            A_eq=csr_array(self._rows[equal]) if equal.any() else None,
-            b_eq=low[equal] if equal.any() else None,
+            np.vstack([self._rows[upper], -self._rows[lower]]),
+            np.concatenate([high[upper], -low[lower]]),
+            self._rows[equal] if equal.any() else None,
+            low[equal] if equal.any() else None,
             method="highs",
         )
         prices = np.zeros(len(low))
@@ -152,16 +156,19 @@ class Packing:
         from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - as above
         from scipy.sparse import csr_array  # noqa: PLC0415 - as above
 
-        options = {"node_limit": max_nodes, "mip_rel_gap": _CLOSE}
-        if time_limit_s < np.inf:
-            options["time_limit"] = max(time_limit_s, 0.01)
-        found = milp(
-            self._cost,
-            constraints=LinearConstraint(csr_array(self._rows), self._low, self._high),
-            integrality=self._whole,
-            bounds=Bounds(0.0, np.inf),
-            options=options,
-        )
+        seconds = max(time_limit_s, 0.01)
+        with _silence():
+            found = milp(
+                self._cost,
+                constraints=LinearConstraint(csr_array(self._rows), self._low, self._high),
+                integrality=self._whole,
+                bounds=Bounds(0.0, np.inf),
+                options={
+                    "node_limit": max_nodes,
+                    "mip_rel_gap": _CLOSE,
+                    "time_limit": seconds,
+                },
+            )
         nothing = np.zeros(self._num)
         if found.status == _INFEASIBLE:
             return Solved(-np.inf, -np.inf, nothing, nothing)
@@ -171,3 +178,20 @@ class Packing:
             return Solved(-np.inf, bound, nothing, nothing)
         value = -float(found.fun) * self._unit
         return Solved(value, bound, np.rint(found.x[1 : 1 + self._num]), nothing)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep what HiGHS prints, whatever it is asked, away from standard output.
+
+    It writes past Python, so that the file descriptor itself must point elsewhere meanwhile.
+    """
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)

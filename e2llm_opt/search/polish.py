@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from e2llm_opt.problem import Role
 from e2llm_opt.search.adapted import OwnRates
 from e2llm_opt.search.atlas import moved
-from e2llm_opt.search.candidates import all_variants
 from e2llm_opt.search.roles import ROLES_OF, Scope, engine_roles
+from e2llm_opt.search.variant import all_variants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

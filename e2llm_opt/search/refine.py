@@ -10,14 +10,15 @@ from e2llm_opt.cost.pipeline import bottleneck, decode_stages
 from e2llm_opt.partition.collapse import MAX_STATES
 from e2llm_opt.partition.partition import Prepared, decode_demand, prefill_demand
 from e2llm_opt.problem import Role
-from e2llm_opt.search.candidates import Variant
 from e2llm_opt.search.columns import EXACT
 from e2llm_opt.search.mixed_cuts import MixedCuts, Pause
+from e2llm_opt.search.variant import Variant
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.cut import Cut
+    from e2llm_opt.partition.partition import Criterion
     from e2llm_opt.partition.relax.relax import Entry, Relaxation
     from e2llm_opt.search.candidates import Candidates, Group
 
@@ -88,7 +89,7 @@ class Refiner:
 
     def _prefill(self, group: Group) -> None:
         """Occupancy is the least bottleneck, or the least sum where nothing overlaps."""
-        criterion = "bottleneck" if self._costs.problem.runtime.is_pipelined else "sum"
+        criterion: Criterion = "bottleneck" if self._costs.problem.runtime.is_pipelined else "sum"
         devices = self._candidates.concrete(group)
         demand = prefill_demand(self._costs)
         prepared = Prepared(self._costs, devices, demand, criterion, MAX_STATES)
@@ -136,9 +137,7 @@ class Refiner:
         self._num_cuts += 1
         return prepared.cut("sum", limit)
 
-    def _decode(
-        self, group: Group, entry: Entry, low: float, best: _Best
-    ) -> tuple[_Best, float]:
+    def _decode(self, group: Group, entry: Entry, low: float, best: _Best) -> tuple[_Best, float]:
         """Return the best DECODE replica, and the rate that *entry*'s slots may still have."""
         costs, output = self._costs, self._costs.output_tokens
         demand = decode_demand(costs, entry.least, entry.batch)

@@ -10,7 +10,7 @@ from e2llm_opt.cost import kernel
 from e2llm_opt.errors import InputError
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.archive import Archive
-from e2llm_opt.search.candidates import Candidates, Variant, variants
+from e2llm_opt.search.candidates import Candidates
 from e2llm_opt.search.columns import CLOSE
 from e2llm_opt.search.effort import QUICK
 from e2llm_opt.search.evaluate import Evaluator
@@ -22,6 +22,7 @@ from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.roles import ROLES_OF, RoleChooser, Scope, engine_roles
 from e2llm_opt.search.rules import Rules
 from e2llm_opt.search.seeds import seed_groupings
+from e2llm_opt.search.variant import Variant, variants
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,8 +143,9 @@ class Search:
         def tell() -> None:
             self.tell("program", next(count), self._leader(self.archive))
 
-        known = [o.traffic.capacity_per_s for o in self.baselines.values() if self.rules.is_obeyed(o)]
-        self.exact.solve(max(known, default=0.0), stop, self.teller.elapsed_s, tell)
+        allowed = [o for o in self.baselines.values() if self.rules.is_obeyed(o)]
+        known = max((o.traffic.capacity_per_s for o in allowed), default=0.0)
+        self.exact.solve(known, stop, self.teller.elapsed_s, tell)
         self.offer(self.exact.packings)
         is_few = len(self.devices) <= _MAX_THOROUGH and stop.method == "auto"
         return self._is_near(stop, self._best_key()) and not is_few
@@ -166,9 +168,7 @@ class Search:
         """Whether a plan with *key* is proven to be as close to the best as is asked for."""
         if key is None or self.exact.limit is None:
             return False
-        about = figures_of(
-            str(self._problem.objective), key, self.evaluator.ranking.wait_unit_s
-        )
+        about = figures_of(str(self._problem.objective), key, self.evaluator.ranking.wait_unit_s)
         gap = max(stop.gap, CLOSE)
         if "capacity" in about and self._problem.objective is not Objective.MAX_CONTEXT:
             return about["capacity"] >= self.exact.limit * (1 - gap)

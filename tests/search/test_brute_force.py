@@ -12,13 +12,13 @@ from e2llm_opt.cost.costs import Costs
 from e2llm_opt.inventory.classes import DeviceClasses
 from e2llm_opt.problem import Role
 from e2llm_opt.search.atlas import moved
-from e2llm_opt.search.candidates import all_variants
 from e2llm_opt.search.evaluate import ROLE_CODES
 from e2llm_opt.search.polish import is_whole
 from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.roles import Scope, engine_roles
 from e2llm_opt.search.search import Search
 from e2llm_opt.search.stop import Stop
+from e2llm_opt.search.variant import all_variants
 from tests.oracles import groupings
 from tests.strategies import problems
 
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from e2llm_opt.problem import Problem
-    from e2llm_opt.search.candidates import Candidate, Group, Variant
+    from e2llm_opt.search.candidates import Candidate, Group
     from e2llm_opt.search.evaluate import Outcome
     from e2llm_opt.search.ranking import Key
+    from e2llm_opt.search.variant import Variant
 
 EXHAUSTIVE = Stop(method="exhaustive")
 NOTHING: Key = (9.0,)

@@ -270,6 +270,17 @@ def memory_helps(problem: Problem, found: Plan, line: str) -> None:
             assert rate(more) > replica.service_rate_per_s
 
 
+def bounds_are_true(_: Problem, found: Plan, line: str) -> None:
+    bound, capacity = found.bound, found.predicted.capacity_per_s
+    assert bound.capacity_per_s is not None
+    assert bound.gap is not None
+    assert f"more than {number_text(bound.capacity_per_s)} requests/s" in line
+    assert bound.capacity_per_s >= capacity
+    assert bound.gap == pytest.approx((bound.capacity_per_s - capacity) / bound.capacity_per_s)
+    assert ("optimal" in line) == (bound.proof == "optimal")
+    assert ("and this one does" in line) == (bound.gap < 1e-5)
+
+
 CHECKS = {
     "Groups": groups_are_true,
     "Other plans lose": comparisons_are_true,
@@ -277,6 +288,7 @@ CHECKS = {
     "Limits": limits_are_true,
     "Slots": slots_are_true,
     "Would help": helps_are_true,
+    "Bound": bounds_are_true,
 }
 
 

@@ -16,11 +16,11 @@ from e2llm_opt.inventory.link import Link
 from e2llm_opt.model.facts import ModelFacts
 from e2llm_opt.problem import Objective, Problem, Role
 from e2llm_opt.runtime import runtime
-from e2llm_opt.search.candidates import Variant, all_variants
 from e2llm_opt.search.roles import RoleChooser, Scope
 from e2llm_opt.search.search import Search
 from e2llm_opt.search.seeds import seed_groupings
 from e2llm_opt.search.stop import Stop
+from e2llm_opt.search.variant import Variant, all_variants
 from e2llm_opt.workload.workload import Lengths, Workload
 from tests.strategies import problems, relabelled
 

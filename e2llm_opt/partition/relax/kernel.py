@@ -12,71 +12,22 @@ with as few hops as the largest stages allow. Both are necessary, neither is suf
 are never above the truth. K classes, L layers, N demands, G groups.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+from e2llm_opt.partition.relax.tables import Loads, Rules, Windows
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+ONLY = 3
 _TINY, _ENDLESS = 1e-300, 1e12
 _INTERVALS = 24
 """Of the slowest prompt stage, tried one by one."""
 _STEPS = 34
 """Halvings of a bisection: 10⁻¹⁰ of where it began."""
-
-
-class Windows(NamedTuple):
-    """Least times of stages for N demands."""
-
-    stages: Floats
-    """A middle, a first, a last stage of j layers or more, hop apart [N, 3, K, L+1] [s]."""
-    single: Floats
-    """All layers on one device; a layer in whatever stage; what the head adds [N, 3, K] [s]."""
-    hop: Floats
-    """From row to column, leaving out what depends on the order [N, K, K] [s]."""
-    back: Floats
-    """Least hop from the last to the first stage; counts in sums [N] [s]."""
-
-
-class Loads(NamedTuple):
-    """Slots and micro-batches to look at; a block of them first, then each of its members.
-
-    In a block every number of slots has the same micro-batch size, ceil(slots / micro-batches).
-    """
-
-    most: Floats
-    """Largest number of slots of an entry [N]."""
-    least: Floats
-    """Smallest number of slots of an entry [N]."""
-    micro: Ints
-    """Micro-batches [N]."""
-    members: Ints
-    """So many entries behind a block are its members; 0 for these [N]."""
-    prompts: Ints
-    """Row of the windows for a chunk of a prompt, with the memory of *least* slots [N]."""
-    decoding: Ints
-    """Row for a decode step, with that memory and batch [N]."""
-    both: Ints
-    """Row for a chunk and its share of the decode steps [N]."""
-
-
-class Rules(NamedTuple):
-    """What the engine and the workload make of the times."""
-
-    output: float
-    """Output tokens."""
-    slowest: float
-    """Slowest TPOT allowed, pauses counted [s]."""
-    chunks: float
-    """Chunks of a prompt."""
-    is_pipelined: bool
-    """Micro-batches and chunks overlap."""
-    is_short: bool
-    """Decode pauses for a prompt's occupancy, not for its latency."""
 
 
 @njit(cache=True, error_model="numpy")
@@ -95,7 +46,7 @@ def windows(times: Floats, extra: Floats, starts: Bools, head: int) -> tuple[Flo
                 position = (1 if b == 0 else 0) + (2 if a == top else 0)
                 layer = (times[k, b, a] - extra[k, position]) / (a - b)
                 single[1, k] = min(single[1, k], layer)
-                if position < 3:
+                if position != ONLY:
                     stages[position, k, a - b] = min(stages[position, k, a - b], times[k, b, a])
         single[0, k], single[2, k] = times[k, 0, top], extra[k, head]
         for i in range(3):
@@ -170,7 +121,11 @@ def _can(
     for _ in range(num):  # the cheapest layers first
         best = -1
         for k in range(num):
-            if size[k] > 0 and not is_done[k] and (best < 0 or w.single[i, 1, k] < w.single[i, 1, best]):
+            if (
+                size[k] > 0
+                and not is_done[k]
+                and (best < 0 or w.single[i, 1, k] < w.single[i, 1, best])
+            ):
                 best = k
         if best < 0 or left <= 0:
             break
@@ -248,8 +203,11 @@ def _limits(time: float, micro: int, has_sum: bool, is_round: bool) -> tuple[flo
 
 
 @njit(cache=True, error_model="numpy")
-def prefill_rates(w: Windows, loads: Loads, rules: Rules, counts: Ints) -> Floats:
-    """Return a rate that no PREFILL replica of each group can exceed [G] [1/s]."""
+def prefill_rates(w: Windows, rules: Rules, counts: Ints) -> Floats:
+    """Return a rate that no PREFILL replica of each group can exceed [G] [1/s].
+
+    Row 0 of *w* is a chunk of a prompt, with the memory of one request.
+    """
     rates = np.zeros(len(counts))
     micro = 1 if rules.is_pipelined else 0
     for g in range(len(counts)):
@@ -358,7 +316,7 @@ def _request_time(
     total = 0.0
     if not (rules.is_pipelined and rules.is_short):
         total = _least(w, row, count, (0, True, False, np.inf))
-    if slowest == np.inf or total == np.inf:
+    if max(slowest, total) == np.inf:
         return np.inf
     is_sum = not (rules.is_pipelined and rules.is_short)
     scale = 1.0 if rules.is_pipelined and is_sum else rules.chunks
@@ -397,8 +355,8 @@ def mixed_times(
     A request takes pause + output · round / slots. With the slowest prompt stage between two times
     the pause is at least that of the lower one, and no stage has more layers than the higher one
     lets it have; nor has any cut a shorter time of both phases than the best one for both demands
-    added (a chunk, and its share of the decode steps). Times are inf where no replica with these slots
-    and micro-batches exceeds *rate* [1/s] [N] [s].
+    added (a chunk, and its share of the decode steps). Times are inf where no replica with these
+    slots and micro-batches exceeds *rate* [1/s] [N] [s].
     """
     times = np.full(len(loads.micro), np.inf)
     size, i, found = count.sum(), 0, rate
@@ -416,9 +374,7 @@ def mixed_times(
 
 
 @njit(cache=True, error_model="numpy")
-def mixed_rates(
-    w: Windows, loads: Loads, rules: Rules, counts: Ints
-) -> Floats:
+def mixed_rates(w: Windows, loads: Loads, rules: Rules, counts: Ints) -> Floats:
     """Return a rate that no MIXED replica of each group can exceed [G] [1/s]."""
     rates = np.zeros(len(counts))
     for g in range(len(counts)):

@@ -1,6 +1,6 @@
 """Over-estimates for all groups with many devices at once: the roofline of pooled devices.
 
-Let u_k be the requests a second whose layers class k computes (v = Σ u_k, layers counted in shares),
+Let u_k be the requests a second whose layers class k computes (v = Σ u_k, in shares of the layers),
 y_k its devices, z the replicas, and r the least number of devices in one. A stage of a pipeline
 takes at least t_k a layer and its hop h_k, so that no device has more to do than it has time,
 
@@ -8,7 +8,8 @@ takes at least t_k a layer and its hop h_k, so that no device has more to do tha
 
 a request holds its slot while it passes through all stages, and weights and KV cache must fit:
 
-    Σ stay_k u_k + fixed v <= slots z,    cache (Σ stay_k u_k + fixed v) + weights z <= Σ room_k y_k.
+    Σ stay_k u_k + fixed v <= slots z,
+    cache (Σ stay_k u_k + fixed v) + weights z <= Σ room_k y_k.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from e2llm_opt.problem import Role
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from e2llm_opt.partition.relax.kernel import Rules
+    from e2llm_opt.partition.relax.tables import Rules
 
     Floats = NDArray[np.float64]
 

@@ -11,9 +11,6 @@ from e2llm_opt.cost.stages.kernel import Stages, stage_times
 from e2llm_opt.partition.collapse import allowed_starts
 from e2llm_opt.partition.partition import decode_demand, mixed_demand, prefill_demand
 from e2llm_opt.partition.relax.kernel import (
-    Loads,
-    Rules,
-    Windows,
     decode_rates,
     decode_times,
     mixed_rates,
@@ -29,6 +26,7 @@ from e2llm_opt.partition.relax.large import (
     mixed_large,
     prefill_large,
 )
+from e2llm_opt.partition.relax.tables import Loads, Rules, Windows
 from e2llm_opt.problem import Role
 from e2llm_opt.runtime import MixedPause
 
@@ -79,9 +77,11 @@ class Relaxation:
 
         *counts* are devices of each class [G, K]; some may idle. 0 where the role is impossible.
         """
-        rates = {Role.PREFILL: prefill_rates, Role.DECODE: decode_rates, Role.MIXED: mixed_rates}
         counts = np.ascontiguousarray(counts, dtype=np.int64)
-        found: Floats = rates[role](self._windows, self._loads, self.rules, counts)
+        if role is Role.PREFILL:
+            return prefill_rates(self._windows, self.rules, counts)
+        rates = decode_rates if role is Role.DECODE else mixed_rates
+        found: Floats = rates(self._windows, self._loads, self.rules, counts)
         return found
 
     def times(self, role: Role, count: Ints, rate: float) -> Floats:
@@ -104,7 +104,8 @@ class Relaxation:
             slots=self.entries[0].most,
             weights=float(memory),
             cache=float(costs.memory_prefix(1)[-1] - memory),
-            room=costs.room()[self._heads].max(axis=1) + costs.spill_rule.host[self._heads].max(axis=1),
+            room=costs.room()[self._heads].max(axis=1)
+            + costs.spill_rule.host[self._heads].max(axis=1),
         )
         chunk = self._step(prefill_demand(costs))
         if role is Role.PREFILL:
@@ -183,7 +184,9 @@ class Relaxation:
         )
         head = 1 if costs.problem.runtime.head == "first" else 2
         extra = np.ascontiguousarray(demand.extra[heads])
-        hop = sum((weight * self._hop(size) for size, weight in demand.hops if weight > 0), np.zeros(()))
+        hop = sum(
+            (weight * self._hop(size) for size, weight in demand.hops if weight > 0), np.zeros(())
+        )
         size, weight = demand.back
         back = weight * self._hop(size) if weight > 0 else np.zeros((1, 1))
         return (*windows(times, extra, self._starts, head), hop, np.asarray(back.min()))
@@ -196,7 +199,10 @@ class Relaxation:
         target = np.broadcast_to(heads, (len(heads), len(heads))).copy()
         np.fill_diagonal(target, seconds)
         hop: Floats = np.min(
-            [self._costs.hop(num_bytes, anchor)[heads[:, None], target] for anchor in sorted(anchors)],
+            [
+                self._costs.hop(num_bytes, anchor)[heads[:, None], target]
+                for anchor in sorted(anchors)
+            ],
             axis=0,
         )
         np.fill_diagonal(hop, np.where(self._is_alone, np.inf, np.diag(hop)))

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.atlas import moved
-from e2llm_opt.search.candidates import Variant
 from e2llm_opt.search.paper.fitness import best_roles
 from e2llm_opt.search.paper.replicas import PaperReplicas
 from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.roles import Choice, Scope
+from e2llm_opt.search.variant import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
