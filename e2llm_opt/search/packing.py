@@ -147,7 +147,7 @@ class Packing:
         prices[lower] -= marginal[upper.sum() :]
         if equal.any():
             prices[equal] = -np.asarray(found.eqlin.marginals)
-        value = -float(found.fun) * self._unit
+        value = float(found.x[0]) * self._unit
         prices[2:] *= self._unit
         return Solved(value, value, found.x[1 : 1 + self._num], prices)
 

@@ -23,6 +23,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 ONLY = 3
+ROUND, SUM = 1, 2
 _TINY, _ENDLESS = 1e-300, 1e12
 _INTERVALS = 24
 """Of the slowest prompt stage, tried one by one."""
@@ -169,27 +170,27 @@ def _sizes(w: Windows, i: int, count: Ints, limit: float) -> Ints:
 
 
 @njit(cache=True, error_model="numpy")
-def _least(w: Windows, i: int, count: Ints, how: tuple[int, bool, bool, float]) -> float:
-    """Return a time T that no cut can beat, at most the last of *how*, with which some may do.
+def _least(w: Windows, i: int, count: Ints, how: int, high: float) -> float:
+    """Return a time T that no cut can beat, at most *high*, with which some may do [s].
 
-    How: micro-batches m (each stage takes at most T/m; 0: no limit), whether the sum is at most T,
-    whether it counts the way back, and where to begin.
+    *how* is 4 m (with m > 0 micro-batches each stage takes at most T/m), plus SUM where the sum is
+    at most T, plus ROUND where the sum counts the way back. One number: a tuple of constants would
+    have the compiler make one version of this for each.
     """
-    micro, has_sum, is_round, high = how
     hop, most = _hops(w, i, count), _sizes(w, i, count, np.inf)
-    limits = _limits(high, micro, has_sum, is_round)
+    limits = _limits(high, how)
     if high < np.inf and not _can(w, i, count, hop, limits, most):
         return np.inf
     if high == np.inf:
         high = 1e-6
-        while not _can(w, i, count, hop, _limits(high, micro, has_sum, is_round), most):
+        while not _can(w, i, count, hop, _limits(high, how), most):
             high *= 8.0
             if high > _ENDLESS:
                 return np.inf
     low = 0.0
     for _ in range(_STEPS):
         middle = 0.5 * (low + high)
-        if _can(w, i, count, hop, _limits(middle, micro, has_sum, is_round), most):
+        if _can(w, i, count, hop, _limits(middle, how), most):
             high = middle
         else:
             low = middle
@@ -197,9 +198,11 @@ def _least(w: Windows, i: int, count: Ints, how: tuple[int, bool, bool, float]) 
 
 
 @njit(cache=True, error_model="numpy")
-def _limits(time: float, micro: int, has_sum: bool, is_round: bool) -> tuple[float, float, bool]:
-    """Return the limits on a stage and on the sum."""
-    return (time / micro if micro > 0 else np.inf), (time if has_sum else np.inf), is_round
+def _limits(time: float, how: int) -> tuple[float, float, bool]:
+    """Return the limits on a stage and on the sum, and whether that counts the way back."""
+    micro = how // 4
+    stage = time / micro if micro > 0 else np.inf
+    return stage, (time if how & SUM else np.inf), how & ROUND > 0
 
 
 @njit(cache=True, error_model="numpy")
@@ -209,9 +212,9 @@ def prefill_rates(w: Windows, rules: Rules, counts: Ints) -> Floats:
     Row 0 of *w* is a chunk of a prompt, with the memory of one request.
     """
     rates = np.zeros(len(counts))
-    micro = 1 if rules.is_pipelined else 0
+    how = 4 if rules.is_pipelined else SUM
     for g in range(len(counts)):
-        time = _least(w, 0, counts[g], (micro, not rules.is_pipelined, False, np.inf))
+        time = _least(w, 0, counts[g], how, np.inf)
         rates[g] = 1.0 / (rules.chunks * max(time, _TINY))
     return rates
 
@@ -234,7 +237,7 @@ def decode_times(
             limit = min(limit, loads.most[i] / (rules.output * best))
         time = np.inf
         if micro <= size:
-            time = _least(w, loads.decoding[i], count, (micro, True, True, limit))
+            time = _least(w, loads.decoding[i], count, 4 * micro + SUM + ROUND, limit)
         if time < np.inf and loads.members[i] == 0:
             times[i] = time
             if rate == 0.0:
@@ -271,7 +274,7 @@ def _may_serve(
     fixed, slope = _pause(rules, total)
     if slope == 0.0:
         limit = min((time - fixed) / share, rules.slowest - loads.least[i] * fixed / rules.output)
-        limits = _limits(limit, loads.micro[i], True, True)
+        limits = _limits(limit, 4 * loads.micro[i] + SUM + ROUND)
         return _can(w, step, count, hop, limits, _sizes(w, step, count, np.inf))
     width = ((time - fixed) / slope - slowest) / _INTERVALS
     if not width >= 0.0:
@@ -283,7 +286,7 @@ def _may_serve(
         if limit <= 0.0:
             return False
         most = _sizes(w, row, count, (low + width) * (1.0 + 1e-12))
-        if _can(w, step, count, hop, _limits(limit, loads.micro[i], True, True), most):
+        if _can(w, step, count, hop, _limits(limit, 4 * loads.micro[i] + SUM + ROUND), most):
             return True
     return False
 
@@ -312,17 +315,17 @@ def _request_time(
     """
     count, best = load
     row = loads.prompts[i]
-    slowest = _least(w, row, count, (1, False, False, np.inf)) if rules.is_pipelined else 0.0
+    slowest = _least(w, row, count, 4, np.inf) if rules.is_pipelined else 0.0
     total = 0.0
     if not (rules.is_pipelined and rules.is_short):
-        total = _least(w, row, count, (0, True, False, np.inf))
+        total = _least(w, row, count, SUM, np.inf)
     if max(slowest, total) == np.inf:
         return np.inf
     is_sum = not (rules.is_pipelined and rules.is_short)
     scale = 1.0 if rules.is_pipelined and is_sum else rules.chunks
     extra = (rules.chunks - 1.0) * slowest if rules.is_pipelined and is_sum else 0.0
-    how = (0 if is_sum else 1, is_sum, is_sum, (best - extra) / scale)
-    together = extra + scale * _least(w, loads.both[i], count, how)
+    how = SUM + ROUND if is_sum else 4
+    together = extra + scale * _least(w, loads.both[i], count, how, (best - extra) / scale)
     if together == np.inf:
         return np.inf
     own = (count, best, slowest, total)

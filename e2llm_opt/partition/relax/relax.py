@@ -63,10 +63,10 @@ class Relaxation:
         problem = costs.problem
         self._starts = allowed_starts(problem)
         self.rules = Rules(
-            output=costs.output_tokens,
-            slowest=problem.workload.slowest_tpot_s,
+            output=float(costs.output_tokens),
+            slowest=float(problem.workload.slowest_tpot_s),
             chunks=float(costs.num_chunks),
-            is_pipelined=problem.runtime.is_pipelined,
+            is_pipelined=bool(problem.runtime.is_pipelined),
             is_short=problem.runtime.mixed_pause is MixedPause.OCCUPANCY,
         )
         most_micro = most_devices if problem.runtime.is_pipelined else 1
@@ -92,7 +92,7 @@ class Relaxation:
         """
         times = decode_times if role is Role.DECODE else mixed_times
         count = np.ascontiguousarray(count, dtype=np.int64)
-        return times(self._windows, self._loads, self.rules, count, rate)[1]
+        return times(self._windows, self._loads, self.rules, count, float(rate))[1]
 
     def large(self, role: Role, size: int) -> list[Large]:
         """Return over-estimates of all groups of *size* devices or more, by range of batches."""
