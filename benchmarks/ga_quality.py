@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks import instances
+from benchmarks import inventories
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.search.roles import Scope
 from e2llm_opt.search.search import Search
@@ -51,7 +51,7 @@ def search(problem: Problem, name: str, stop: Stop, seed: int = 0) -> Run:
 
 def measured() -> list[Run]:
     """Return the exhaustive search of the testbed, then the genetic algorithm with each seed."""
-    problem = instances.testbed()
+    problem = inventories.testbed()
     search(problem, "compiles", Stop(max_evaluations=1, method="ga"))
     return [
         search(problem, "exhaustive", Stop(method="exhaustive")),

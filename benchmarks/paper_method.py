@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from benchmarks import instances
+from benchmarks import inventories
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.plan.plan import OURS
 from e2llm_opt.planners import planner_named
@@ -37,7 +37,7 @@ class Run:
 
 def problems() -> dict[str, Problem]:
     """Return the testbed with the paper's two data sets, by the paper's names for them."""
-    problem = instances.testbed()
+    problem = inventories.testbed()
     custom = Workload(
         prompt=Lengths(mean=2284),
         output=Lengths(mean=1004),

@@ -10,7 +10,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 
-from benchmarks.instances import EXAMPLES
+from benchmarks.inventories import EXAMPLES
 
 _TESTBED = str(EXAMPLES / "e2llm-testbed.yaml")
 _CAMPUS = str(EXAMPLES / "campus-fog.yaml")

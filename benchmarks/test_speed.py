@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pytest
 
-from benchmarks import instances, plain
+from benchmarks import inventories, plain
 from e2llm_opt import Plan, Role, partition, plan
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.partition.partition import decode_demand
@@ -29,14 +29,14 @@ SLOTS = 8
 MICRO_BATCHES = 4
 
 PROBLEMS: dict[str, tuple[Callable[..., Problem], tuple[int, ...]]] = {
-    "6 distinct": (instances.distinct, (6,)),
-    "8 distinct": (instances.distinct, (8,)),
-    "10 distinct": (instances.distinct, (10,)),
-    "12 distinct": (instances.distinct, (12,)),
-    "20 in 4 classes": (instances.in_classes, (20, 4)),
-    "6 unlike": (instances.unlike, (6,)),
-    "8 unlike": (instances.unlike, (8,)),
-    "10 unlike": (instances.unlike, (10,)),
+    "6 distinct": (inventories.distinct, (6,)),
+    "8 distinct": (inventories.distinct, (8,)),
+    "10 distinct": (inventories.distinct, (10,)),
+    "12 distinct": (inventories.distinct, (12,)),
+    "20 in 4 classes": (inventories.in_classes, (20, 4)),
+    "6 unlike": (inventories.unlike, (6,)),
+    "8 unlike": (inventories.unlike, (8,)),
+    "10 unlike": (inventories.unlike, (10,)),
 }
 """Devices: how to make the problem."""
 
@@ -115,7 +115,7 @@ def test_sum_of_many_devices(benchmark: BenchmarkFixture, devices: str) -> None:
 
 def test_roles_of_seven_replicas(benchmark: BenchmarkFixture) -> None:
     """Queueing figures of all 3^7 assignments of roles, links left out."""
-    costs = costs_of(instances.testbed())
+    costs = costs_of(inventories.testbed())
     evaluator = Evaluator(Candidates(costs, costs.classes.order))
     groups = [(costs.classes.class_of[d],) for d in costs.classes.order]
     codes = [ROLE_CODES[role] for role in Role]
@@ -129,7 +129,7 @@ def test_roles_of_seven_replicas(benchmark: BenchmarkFixture) -> None:
 @pytest.mark.parametrize("role", list(Role))
 def test_best_replica_of_all_seven_devices(benchmark: BenchmarkFixture, role: Role) -> None:
     """Slots, micro-batches and cut of one device set, nothing remembered."""
-    costs = costs_of(instances.testbed())
+    costs = costs_of(inventories.testbed())
     group = tuple(sorted(costs.classes.class_of))
     benchmark.group = f"one replica, {role}"
 
@@ -141,7 +141,7 @@ def test_best_replica_of_all_seven_devices(benchmark: BenchmarkFixture, role: Ro
 
 def test_plan_of_the_testbed(benchmark: BenchmarkFixture) -> None:
     """The whole search, exhaustive, in a process that has compiled everything."""
-    problem = instances.testbed()
+    problem = inventories.testbed()
     plan(problem)
     benchmark.group = "plan, testbed"
     answer = benchmark(plan, problem)

@@ -184,8 +184,9 @@ def _document(
             elapsed_s=round(time.monotonic() - began, 3),
         ),
     )
+    first, *others = explain(costs, chosen, found, rank)
     return replace(
         found,
-        explain=(*explain(costs, chosen, found, rank), *proof, *notes[1]),
+        explain=(first, *proof, *others, *notes[1]),
         warnings=(*found.warnings, *cautions(costs, chosen, found)),
     )

@@ -135,6 +135,7 @@ def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, in
         before=shape.before,
         pin=shape.pin,
         is_ordered=shape.is_ordered,
+        latest=np.full((*hop.shape, len(shape.starts)), len(shape.starts) - 1),
     )
     between = hop[shape.has_hop]
     is_even = len(between) == 0 or between.min() == between.max()
@@ -145,10 +146,23 @@ def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, in
     return inner, INTERVAL if costs.has_alike_layers else ALL
 
 
-def second_times(costs: Costs, shape: Shape, demand: Demand) -> tuple[Floats, Floats]:
-    """Return a demand's stage times [K, L+1, L+1], and each class's shortest hop [K] [s]."""
-    hop = np.where(shape.has_hop, shape.hops(costs, demand.hops), np.inf).min(axis=1)
-    return _times(costs, shape, demand), np.where(np.isfinite(hop), hop, 0.0)
+def within(costs: Costs, shape: Shape, inner: Inner, demand: Demand, limit: float) -> Inner:
+    """Return *inner* with stages left out that take longer than *limit* for another demand [s].
+
+    Where longer stages may be faster, some stages before a greatest stop that fits remain.
+    """
+    times, hop = _times(costs, shape, demand), shape.hops(costs, demand.hops)
+    top = times.shape[1] - 1
+    shortest = np.where(shape.has_hop, hop, np.inf).min(axis=1)
+    busy = times.copy()
+    busy[:, :, :top] += np.where(np.isfinite(shortest), shortest, 0.0)[:, None, None]
+    is_free = times[:, None, :, :top] + hop[:, :, None, None] <= limit
+    stop = top - 1 - is_free[..., ::-1].argmax(axis=3)
+    latest = np.where(is_free.any(axis=3), stop, 0)
+    return inner._replace(
+        times=np.where(busy <= limit, inner.times, np.inf),
+        latest=np.ascontiguousarray(np.minimum(latest, inner.latest)),
+    )
 
 
 def _times(costs: Costs, shape: Shape, demand: Demand) -> Floats:

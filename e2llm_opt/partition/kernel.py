@@ -57,6 +57,8 @@ class Inner(NamedTuple):
     """Class that must be first, class that must be last; -1 where free [2]."""
     is_ordered: bool
     """Later classes stand earlier in the pipeline, one device each: no subsets, O(K) states."""
+    latest: Ints
+    """Greatest stop of a stage from b on g before f, in sums; L where free [K, K, L+1]."""
 
 
 @njit(cache=True, error_model="numpy")
@@ -73,10 +75,7 @@ def _strides(p: Inner) -> Ints:
 @njit(cache=True, error_model="numpy")
 def _are_idle(p: Inner, start: int, stop: int) -> bool:
     """Whether no class of ``[start, stop)`` must get layers."""
-    idle = True
-    for k in range(start, stop):
-        idle &= p.must[k] == 0
-    return idle
+    return p.must[start:stop].sum() == 0
 
 
 @njit(cache=True, error_model="numpy")
@@ -159,7 +158,7 @@ def _least_starts(p: Inner, limit: float, keeps: int) -> tuple[Ints, Floats]:
 def _front_cost(p: Inner, g: int, f: int, a: int) -> float:
     """Cost of ``[0, a)`` on g as the first stage before f, or alone (f == K); inf if impossible."""
     alone = f == len(p.available)
-    if p.pin[0] >= 0 and p.pin[0] != g:
+    if (p.pin[0] >= 0 and p.pin[0] != g) or (not alone and a > p.latest[g, f, 0]):
         return np.inf
     if p.pin[1] >= 0 and (p.pin[1] != g if alone else p.back[p.pin[1], g] == np.inf):
         return np.inf
@@ -291,6 +290,7 @@ def _latest_stops(p: Inner, limit: float) -> Ints:
         for f in range(num if p.is_additive[g] else 0):
             a = top - 1
             for b in range(top - 1, -1, -1):
+                a = min(a, max(p.latest[g, f, b], b))
                 while a > b > 0 and not p.times[g, b, a] + p.hop[g, f] <= limit:
                     a -= 1
                 latest[g, f, b] = max(a, b)
@@ -323,7 +323,7 @@ def _try_all(p: Inner, value: Floats, target: Floats, g: int, f: int, limit: flo
     """Put g in front of f: ``target[b] = min`` over all a, where longer stages may be faster."""
     top = len(value) - 1
     for b in range(1, top - 1):
-        for a in range(b + 1, top if p.starts[b] else 0):
+        for a in range(b + 1, min(top, p.latest[g, f, b] + 1) if p.starts[b] else 0):
             cost = p.times[g, b, a] + p.hop[g, f]
             if cost <= limit:
                 target[b] = min(target[b], value[a] + cost)
@@ -389,7 +389,7 @@ def _retrace(p: Inner, value: Floats, limit: float, end: End) -> Ints:
             best = p.times[f, b, top]
         for k in range(num):
             before = _state_behind(p, stride, s, f, k)
-            for a in range(b + 1, top):
+            for a in range(b + 1, min(top, p.latest[f, k, b] + 1)):
                 cost = p.times[f, b, a] + p.hop[f, k]
                 if cost <= limit and value[before, k, a] + cost < best:
                     best, stop, behind = value[before, k, a] + cost, a, k

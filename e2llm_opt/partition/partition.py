@@ -15,8 +15,8 @@ from e2llm_opt.partition.collapse import (
     MAX_STATES,
     WayBack,
     inner_problem,
-    second_times,
     shapes,
+    within,
 )
 from e2llm_opt.problem import Role
 
@@ -255,19 +255,12 @@ class Prepared:
         self.is_exact = not any(shape.is_ordered for shape in self._shapes)
 
     def within(self, demand: Demand, limit: float) -> Prepared:
-        """Return the same with stages left out that take longer than *limit* for *demand* [s].
-
-        Their shortest outgoing hop counts: where hops are unlike, a few that take longer remain.
-        """
-        inners = []
-        for shape, (inner, keeps) in zip(self._shapes, self._inners, strict=True):
-            times, hop = second_times(self._costs, shape, demand)
-            busy = times.copy()
-            busy[:, :, :-1] += hop[:, None, None]
-            masked = np.where(busy <= limit, inner.times, np.inf)
-            inners.append((inner._replace(times=masked), keeps))
+        """Return the same for sums, without stages that take longer than *limit* for *demand*."""
         other = copy(self)
-        other._inners = inners  # noqa: SLF001 - its own class
+        other._inners = [  # noqa: SLF001 - its own class
+            (within(self._costs, shape, inner, demand, limit), keeps)
+            for shape, (inner, keeps) in zip(self._shapes, self._inners, strict=True)
+        ]
         return other
 
     def cut(self, criterion: Criterion, limit: float = np.inf) -> Cut | None:

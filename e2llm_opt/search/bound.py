@@ -9,7 +9,7 @@ import numpy as np
 
 from e2llm_opt.partition.relax.relax import Relaxation
 from e2llm_opt.problem import Role
-from e2llm_opt.search.columns import EXACT
+from e2llm_opt.search.columns import CLOSE, EXACT
 from e2llm_opt.search.packing import Packing, Side
 from e2llm_opt.search.refine import Refiner
 
@@ -63,6 +63,8 @@ class CapacityBound:
         No plan has more [1/s].
     packings
         Groups of the packings found, the latest last.
+    relaxation, refiner
+        What over-estimates columns, and what makes them exact.
     """
 
     def __init__(
@@ -84,12 +86,12 @@ class CapacityBound:
             for group in (tuple(self._classes[i] for i in one) for one in groups)
             if rules.allows_group(group)
         ]
-        self._relaxation = Relaxation(
+        self.relaxation = Relaxation(
             candidates.costs, [candidates.rows[k] for k in self._classes], self._largest
         )
         places = {k: i for i, k in enumerate(self._classes)}
-        self._refiner = Refiner(candidates, self._relaxation, places)
-        self._counts = np.array([self._refiner.counts(group) for group in self._groups])
+        self.refiner = Refiner(candidates, self.relaxation, places)
+        self._counts = np.array([self.refiner.counts(group) for group in self._groups])
         self._counts = self._counts.reshape(-1, len(places))
         self._is_precise: set[int] = set()
         self._is_refined: set[int] = set()
@@ -101,7 +103,7 @@ class CapacityBound:
 
     def _build(self) -> None:
         """Over-estimate every column; MIXED ones crudely, by the best of each phase."""
-        relaxation, counts = self._relaxation, self._counts
+        relaxation, counts = self.relaxation, self._counts
         first = relaxation.rates(Role.PREFILL, counts) if len(counts) else np.zeros(0)
         second = relaxation.rates(Role.DECODE, counts) if len(counts) else np.zeros(0)
         with np.errstate(divide="ignore"):
@@ -184,6 +186,11 @@ class CapacityBound:
             if is_whole:
                 self._whole(solved, tell)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the best packing found, links left out, has as much as the bound says."""
+        return self._known >= self.value * (1 - CLOSE)
+
     def _is_close(self) -> bool:
         """Whether the best packing meets the bound, that of the enumerated groups at first."""
         return self._known >= self._ceiling * (1 - max(self._gap, 2 * EXACT))
@@ -247,7 +254,7 @@ class CapacityBound:
         crude = [v for v in taken.tolist() if self._keys[v][1] is Role.MIXED]
         crude = [v for v in crude if v not in self._is_precise]
         if crude:
-            rates = self._relaxation.rates(Role.MIXED, self._counts[self._rows[crude]])
+            rates = self.relaxation.rates(Role.MIXED, self._counts[self._rows[crude]])
             self._upper[crude] = np.minimum(self._upper[crude], rates)
             self._is_precise.update(crude)
             return True
@@ -256,7 +263,7 @@ class CapacityBound:
             if v in self._is_refined or self._is_over():
                 continue
             g, role = self._keys[v]
-            self._refiner.refine(self._groups[g], role)
+            self.refiner.refine(self._groups[g], role)
             self._is_refined.add(v)
             self._left -= 1
             self._note(v)

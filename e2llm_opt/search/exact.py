@@ -38,13 +38,15 @@ class Exact:
     limit
         No plan has more requests a second; None: not computed [1/s].
     packings
-        Groups worth a look, best last.
+        Groups worth a look.
+    bound
+        How it is computed; None: not yet.
     """
 
     def __init__(self, candidates: Candidates, rules: Rules) -> None:
         self._candidates, self._rules = candidates, rules
         self._problem = candidates.costs.problem
-        self._bound: CapacityBound | None = None
+        self.bound: CapacityBound | None = None
         self.limit: float | None = None
         self.packings: list[tuple[Group, ...]] = []
 
@@ -87,23 +89,28 @@ class Exact:
         bound.run(known, refinements=most, is_whole=False)
         self.limit = bound.value
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the best packing found has as much as the bound says."""
+        return self.bound is not None and self.bound.is_closed
+
     def _built(self) -> CapacityBound:
-        if self._bound is None:
+        if self.bound is None:
             wanted = self._problem.constraints.roles
             roles = [
                 role
                 for role in engine_roles(self._problem)
                 if wanted == "auto" or (role is Role.MIXED) == (wanted == "mixed")
             ]
-            self._bound = CapacityBound(
+            self.bound = CapacityBound(
                 self._candidates, self._rules, roles, self._problem.constraints.replicas
             )
-        return self._bound
+        return self.bound
 
     def _telling(self, tell: Callable[[], None]) -> Callable[[], None]:
         def told() -> None:
-            if self._bound is not None:
-                self.limit = self._bound.value
+            if self.bound is not None:
+                self.limit = self.bound.value
             tell()
 
         return told

@@ -98,6 +98,7 @@ def inner(
         before=np.array([max([0, *places[places < b]]) for b in range(top + 1)]),
         pin=pin,
         is_ordered=is_ordered,
+        latest=np.full((num, num, top + 1), top),
     )
 
 

@@ -283,12 +283,12 @@ def bounds_are_true(_: Problem, found: Plan, line: str) -> None:
 
 CHECKS = {
     "Groups": groups_are_true,
+    "Bound": bounds_are_true,
     "Other plans lose": comparisons_are_true,
     "Roles": roles_are_true,
     "Limits": limits_are_true,
     "Slots": slots_are_true,
     "Would help": helps_are_true,
-    "Bound": bounds_are_true,
 }
 
 
