@@ -144,7 +144,8 @@ def _capacity(given: dict[str, Any], stages: list[tuple[str, int]]) -> float:
         if j == last:
             return 0.0
         link = links[frozenset((stages[j][0], stages[j + 1][0]))]
-        return link["rtt_ms"] / 2e3 + model["hidden"] * 2 * tokens / (link["mbps"] * 1e6 / 8)
+        seconds = model["hidden"] * 2 * tokens / (link["mbps"] * 1e6 / 8)
+        return float(link["rtt_ms"] / 2e3 + seconds)
 
     def speeds(j: int) -> tuple[float, float]:
         device = devices[stages[j][0]]
@@ -174,4 +175,4 @@ def _capacity(given: dict[str, Any], stages: list[tuple[str, int]]) -> float:
                 step += max(2 * table * batch / compute, table * model["bytes_w"] / bandwidth)
             times.append(step + hop(j, batch))
         rounds.append(max(math.fsum(times), micro * max(times)))
-    return 1.0 / (prefill + work["output"] * min(rounds) / SLOTS)
+    return 1.0 / float(prefill + work["output"] * min(rounds) / SLOTS)

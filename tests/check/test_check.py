@@ -74,6 +74,36 @@ def test_the_answer_is_json_as_the_design_has_it() -> None:
     assert json.loads(json.dumps(answer, allow_nan=False))["recomputed"]["capacity_per_s"] is None
 
 
+# ---- the bound
+
+
+@pytest.mark.parametrize(
+    ("bound", "rule"),
+    [
+        ({"capacity_per_s": 0.5, "gap": 0.1, "proof": "bounded"}, "gap is not as recomputed"),
+        ({"capacity_per_s": 1e-9, "gap": 0.0, "proof": "optimal"}, "is below the capacity"),
+        ({"capacity_per_s": None, "gap": 0.1, "proof": "none"}, "capacity_per_s is missing"),
+        ({"capacity_per_s": None, "gap": None, "proof": "optimal"}, "capacity_per_s is missing"),
+        ({"capacity_per_s": 1.0, "gap": None, "proof": "none"}, "proof is none"),
+    ],
+)
+def test_a_bound_that_contradicts_the_plan_is_a_violation(bound: Any, rule: str) -> None:
+    plan = by_hand(stage("a", 0, 2), stage("b", 2, 4))
+    capacity = check(plan, problem(TWO)).capacity_per_s
+    plan |= {"predicted": {"capacity_per_s": capacity}, "bound": bound}
+    whats = [violation.what for violation in check(plan, problem(TWO)).violations]
+    assert any(rule in what for what in whats)
+
+
+def test_a_bound_with_the_gap_that_it_has_is_none() -> None:
+    plan = by_hand(stage("a", 0, 2), stage("b", 2, 4))
+    capacity = check(plan, problem(TWO)).capacity_per_s
+    assert capacity is not None
+    bound = {"capacity_per_s": capacity / 0.9, "gap": 0.1, "proof": "bounded"}
+    plan |= {"predicted": {"capacity_per_s": capacity}, "bound": bound}
+    assert check(plan, problem(TWO)).valid
+
+
 # ---- devices and layers
 
 
