@@ -8,10 +8,12 @@ from e2llm_opt.plan.plan import Bound, Proof
 from e2llm_opt.problem import Objective
 from e2llm_opt.search.columns import CLOSE, EXACT
 from e2llm_opt.search.phrases import number_text, percent, time_text
+from e2llm_opt.search.progress import figures_of
 
 if TYPE_CHECKING:
     from e2llm_opt.search.evaluate import Outcome
     from e2llm_opt.search.search import Search
+    from e2llm_opt.search.stop import Stop
 
 
 def bound_of(search: Search, outcome: Outcome, *, is_first: bool) -> tuple[Bound, tuple[str, ...]]:
@@ -59,3 +61,20 @@ def _optimal(search: Search, outcome: Outcome, gap: float, *, is_first: bool) ->
             "or each for latency"
         )
     return ""
+
+
+def is_near(search: Search, stop: Stop) -> bool:
+    """Whether the best plan so far is proven to be as close to the best as is asked for.
+
+    By capacity where that decides. By waiting time, nobody waits less than not at all: a plan is
+    close where the wait is so small a share of the time that a request takes.
+    """
+    key = search.best_key()
+    if key is None or search.exact.limit is None:
+        return False
+    objective = search.evaluator.costs.problem.objective
+    about = figures_of(str(objective), key, search.evaluator.ranking.wait_unit_s)
+    if "capacity" in about and objective is not Objective.MAX_CONTEXT:
+        return about["capacity"] >= search.exact.limit * (1 - max(stop.gap, CLOSE))
+    is_wait = objective is Objective.WAITING_TIME and stop.gap > 0
+    return is_wait and about["wait"] <= stop.gap * about["latency"]

@@ -94,6 +94,7 @@ def evolve(
     stop: Stop,
     seed: int,
     is_late: Callable[[], bool],
+    between: Callable[[], None],
 ) -> None:
     """Search groupings until *stop*; whatever *judge* sees is its own to keep.
 
@@ -111,6 +112,8 @@ def evolve(
         Of the random numbers.
     is_late
         Whether time is up.
+    between
+        Called after every generation.
     """
     num_devices = len(seeds[0])
     rng = np.random.default_rng(seed)
@@ -135,5 +138,6 @@ def evolve(
         reached = float(population.get("F").min())
         since = 0 if reached < best - _LEAST_GAIN * abs(best) else since + 1
         best = min(best, reached)
+        between()
         if evaluations >= stop.max_evaluations or since >= stop.stagnation or is_late():
             return

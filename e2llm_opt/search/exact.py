@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from e2llm_opt.problem import Role
 from e2llm_opt.search.bound import CapacityBound
-from e2llm_opt.search.roles import engine_roles
+from e2llm_opt.search.roles import wanted_roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,12 +96,7 @@ class Exact:
 
     def _built(self) -> CapacityBound:
         if self.bound is None:
-            wanted = self._problem.constraints.roles
-            roles = [
-                role
-                for role in engine_roles(self._problem)
-                if wanted == "auto" or (role is Role.MIXED) == (wanted == "mixed")
-            ]
+            roles = wanted_roles(self._problem)
             self.bound = CapacityBound(
                 self._candidates, self._rules, roles, self._problem.constraints.replicas
             )

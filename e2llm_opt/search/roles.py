@@ -45,6 +45,16 @@ def engine_roles(problem: Problem) -> tuple[Role, ...]:
     return tuple(Role) if problem.runtime.has_disaggregation else (Role.MIXED,)
 
 
+def wanted_roles(problem: Problem) -> tuple[Role, ...]:
+    """Return the roles that engine and constraints leave."""
+    wanted = problem.constraints.roles
+    return tuple(
+        role
+        for role in engine_roles(problem)
+        if wanted == "auto" or (role is Role.MIXED) == (wanted == "mixed")
+    )
+
+
 class Scope(StrEnum):
     """Which assignments are compared with each other."""
 

@@ -11,13 +11,15 @@ from e2llm_opt.errors import InputError
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.archive import Archive
 from e2llm_opt.search.candidates import Candidates
-from e2llm_opt.search.columns import CLOSE
+from e2llm_opt.search.certificate import is_near
+from e2llm_opt.search.climb import climb
 from e2llm_opt.search.effort import QUICK
 from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.exact import Exact
 from e2llm_opt.search.exhaustive import MAX_DEVICES, all_groups, packings
 from e2llm_opt.search.polish import polish
-from e2llm_opt.search.progress import Teller, figures_of
+from e2llm_opt.search.pool import best_packing
+from e2llm_opt.search.progress import Teller
 from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.roles import ROLES_OF, RoleChooser, Scope, engine_roles
 from e2llm_opt.search.rules import Rules
@@ -47,6 +49,8 @@ _BATCH = 128
 _MANY = 1000
 """Assignments of roles that are judged without waiting for more sets."""
 _UNFIT = 1e18
+_POLISH_EVERY = 5
+"""Generations between two looks at the pool of columns."""
 _COUNT_AFTER_S = 1.0
 """Once a search runs so long it is worth knowing how many packings there are [s]."""
 _MAX_THOROUGH = 6
@@ -88,7 +92,7 @@ class Search:
         aim: Scope = Scope.ANY,
     ) -> None:
         self._costs = costs
-        self._aim = aim
+        self.aim = aim
         self._problem = costs.problem
         self.teller = Teller(costs.problem, progress)
         excluded = set(self._problem.constraints.exclude)
@@ -99,7 +103,7 @@ class Search:
         self.candidates = Candidates(costs, self.devices)
         self.evaluator = Evaluator(self.candidates)
         self._roles = tuple(r for r in engine_roles(self._problem) if r in ROLES_OF[aim])
-        self._chooser = RoleChooser(self.evaluator, self._roles)
+        self.chooser = RoleChooser(self.evaluator, self._roles)
         self.archive = Archive()
         self.exact = Exact(self.candidates, self.rules)
         self.is_complete = False
@@ -124,7 +128,7 @@ class Search:
                 self._enumerate(variant, stop)
             else:
                 self._evolve(variant, stop, seed)
-            if self.is_late(stop) or self._is_near(stop, self._best_key()):
+            if self.is_late(stop) or is_near(self, stop):
                 return
         self.is_complete = is_exhaustive
 
@@ -134,7 +138,7 @@ class Search:
         is_throughput = self._problem.objective is Objective.THROUGHPUT
         if stop.method == "exact" and not is_throughput:
             raise InputError("method exact is for objective throughput.")
-        return is_asked and is_throughput and self._aim is Scope.ANY
+        return is_asked and is_throughput and self.aim is Scope.ANY
 
     def _solve(self, stop: Stop) -> bool:
         """Solve for capacity; whether nothing more is to be found."""
@@ -148,34 +152,24 @@ class Search:
         self.exact.solve(known, stop, self.teller.elapsed_s, tell)
         self.offer(self.exact.packings)
         is_few = len(self.devices) <= _MAX_THOROUGH and stop.method == "auto"
-        return self._is_near(stop, self._best_key()) and not is_few
+        return is_near(self, stop) and not is_few
 
     def offer(self, packings: Sequence[tuple[Group, ...]]) -> None:
         """Judge *packings* in their best roles and keep what is good."""
         for packing in dict.fromkeys(packings):
             if self.rules.allows(packing):
-                self.archive.offer(self._chooser.best(packing, Variant.RATE))
+                self.archive.offer(self.chooser.best(packing, Variant.RATE))
 
     def bind(self, stop: Stop) -> None:
         """Bound the capacity of every plan, if that was not done yet."""
         self.exact.bind(0.0, stop)
 
-    def _best_key(self) -> Key | None:
-        kept = self.archive.choices(self._aim)
+    def best_key(self) -> Key | None:
+        """Return the key of the best choice so far, links left out."""
+        kept = self.archive.choices(self.aim)
         return kept[0].key if kept else None
 
-    def _is_near(self, stop: Stop, key: Key | None) -> bool:
-        """Whether a plan with *key* is proven to be as close to the best as is asked for."""
-        if key is None or self.exact.limit is None:
-            return False
-        about = figures_of(str(self._problem.objective), key, self.evaluator.ranking.wait_unit_s)
-        gap = max(stop.gap, CLOSE)
-        if "capacity" in about and self._problem.objective is not Objective.MAX_CONTEXT:
-            return about["capacity"] >= self.exact.limit * (1 - gap)
-        is_wait = self._problem.objective is Objective.WAITING_TIME and stop.gap > 0
-        return is_wait and about["wait"] <= stop.gap * about["latency"]
-
-    def best(self, scope: Scope) -> Outcome | None:
+def best(self, scope: Scope) -> Outcome | None:
         """Return the best outcome of *scope*, polished; of the aim also against the baselines.
 
         Of many devices, the adapted Splitwise is polished only where it is the aim: as an
@@ -183,9 +177,9 @@ class Search:
         """
         found = self.archive.best(scope, self.evaluator)
         is_quick = len(self.devices) <= MAX_DEVICES or scope is not Scope.ADAPTED
-        if found is not None and (is_quick or scope is self._aim):
+        if found is not None and (is_quick or scope is self.aim):
             found = polish(self.evaluator, found, scope, self.rules)
-        if scope is self._aim and Role.MIXED in ROLES_OF[scope]:
+        if scope is self.aim and Role.MIXED in ROLES_OF[scope]:
             allowed = [o for o in self.baselines.values() if self.rules.is_obeyed(o)]
             outcomes = [found, *allowed] if found is not None else allowed
             found = min(outcomes, key=self.evaluator.key, default=None)
@@ -195,11 +189,11 @@ class Search:
 
     def ranked(self, num: int) -> list[Outcome]:
         """Return the best outcomes that differ in groups or roles, best first, at most *num*."""
-        best = self.best(self._aim)
+        best = self.best(self.aim)
         if best is None or not self.rules.is_obeyed(best):
             return []
         found = {_shape(best): best}
-        for choice in self.archive.choices(self._aim) if num > 1 else ():
+        for choice in self.archive.choices(self.aim) if num > 1 else ():
             replicas = self.evaluator.place(choice.groups, choice.roles, choice.variant)
             if replicas is None:
                 continue
@@ -221,7 +215,7 @@ class Search:
 
         Latency decides nothing while the best plan waits; rate nothing while it is stable.
         """
-        kept = self.archive.choices(self._aim)
+        kept = self.archive.choices(self.aim)
         if len(self.devices) <= _MAX_THOROUGH or not kept:
             return False
         is_late = kept[0].key[:2] > (0.0, 0.0)
@@ -233,14 +227,14 @@ class Search:
         groups: list[Group] = []
         self.teller.planned = len(every)
         for number, group in enumerate(every, start=1):
-            groups += [group] if self._chooser.options(group, variant) else []
+            groups += [group] if self.chooser.options(group, variant) else []
             self.tell("group", number, self._leader(self.archive))
         self.teller.planned = 0
         waiting: list[Roled] = []
         number, due = 0, 1  # the first ones soon, so that there is a best plan early on
 
         def judge(number: int) -> None:
-            found = self._chooser.best_of(waiting, variant, self.archive.worst())
+            found = self.chooser.best_of(waiting, variant, self.archive.worst())
             self.archive.offer(found)
             waiting.clear()
             if self._is_worth_counting():
@@ -248,11 +242,11 @@ class Search:
             self.tell("packing", number, self._leader(self.archive))
 
         for number, packing in enumerate(packings(groups, available), start=1):
-            rows = self._chooser.assignments(packing, variant)
+            rows = self.chooser.assignments(packing, variant)
             if self.rules.allows(packing) and rows is not None:
                 waiting.append((packing, rows))
             elif self.rules.allows(packing):
-                self.archive.offer(self._chooser.best(packing, variant))
+                self.archive.offer(self.chooser.best(packing, variant))
             if number >= due or (rows is not None and len(rows) > _MANY):
                 judge(number)
                 due = number + min(number, _BATCH)
@@ -265,7 +259,9 @@ class Search:
         from e2llm_opt.search.evolve import evolve  # noqa: PLC0415 - pymoo costs time to import
 
         is_small = len(self.devices) <= MAX_DEVICES
-        store = self.candidates if is_small else Candidates(self._costs, self.devices, QUICK)
+        store = self.candidates
+        if not is_small:
+            store = Candidates(self._costs, self.devices, QUICK, self.candidates.columns)
         judge = Evaluator(store, self.evaluator.ranking.wait_unit_s)
         quick = RoleChooser(judge, self._roles, _QUICK_ASSIGNMENTS)
         archive = Archive()
@@ -286,6 +282,14 @@ class Search:
             judge.num_evaluations = 0
             self.tell("grouping", next(number), self._leader(archive))
 
+        generation = itertools.count(1)
+
+        def between() -> None:
+            if next(generation) % _POLISH_EVERY == 0 and self._is_for_capacity(stop, archive):
+                packing = best_packing(store, self.rules)
+                if packing and packing not in known:
+                    known[packing] = self._judge(packing, variant, quick, archive)
+
         try:
             evolve(
                 seed_groupings(self._costs, self.devices),
@@ -294,22 +298,34 @@ class Search:
                 stop=stop,
                 seed=seed,
                 is_late=lambda: self.is_late(stop),
+                between=between,
             )
         finally:  # an interrupted search has finalists too
             self._take_finalists(archive)
+        if self._is_for_capacity(stop, self.archive):
+            self.offer([best_packing(self.candidates, self.rules)])
+        climb(self, variant, stop)
+
+    def _is_for_capacity(self, stop: Stop, archive: Archive) -> bool:
+        """Whether the best packing by capacity is worth a look, because capacity decides."""
+        if stop.max_refinements == 0 or self.aim is not Scope.ANY:
+            return False
+        kept = archive.choices(self.aim)
+        is_throughput = self._problem.objective is Objective.THROUGHPUT
+        return is_throughput or (bool(kept) and kept[0].key[0] > 0)
 
     def _take_finalists(self, archive: Archive) -> None:
         for scope in Scope:
-            for choice in archive.choices(scope)[: 8 if scope is self._aim else 1]:
-                useful = [self._useful(g, choice.variant, self._chooser) for g in choice.groups]
+            for choice in archive.choices(scope)[: 8 if scope is self.aim else 1]:
+                useful = [self._useful(g, choice.variant, self.chooser) for g in choice.groups]
                 packing = tuple(sorted(group for group in useful if group))
                 mixed = tuple(g for g in packing if self._can_mix(g, choice.variant))
                 for groups in dict.fromkeys((packing, mixed)):
                     if self.rules.allows(groups):
-                        self.archive.offer(self._chooser.best(groups, choice.variant))
+                        self.archive.offer(self.chooser.best(groups, choice.variant))
 
     def _can_mix(self, group: Group, variant: Variant) -> bool:
-        return kernel.MIXED in self._chooser.options(group, variant)
+        return kernel.MIXED in self.chooser.options(group, variant)
 
     def _judge(
         self, packing: tuple[Group, ...], variant: Variant, quick: RoleChooser, archive: Archive
@@ -321,9 +337,9 @@ class Search:
             return _UNFIT * (1 + self.rules.distance(packing))
         found = quick.best(packing, variant)
         archive.offer(found)
-        if self._aim not in found:
+        if self.aim not in found:
             return _UNFIT
-        status, first, second, *_ = found[self._aim][0].key
+        status, first, second, *_ = found[self.aim][0].key
         is_whole = status == 0 and self._problem.objective in {
             Objective.WAITING_TIME,
             Objective.MAX_CONTEXT,
@@ -371,7 +387,7 @@ class Search:
         return is_asked and self.teller.elapsed_s > _COUNT_AFTER_S
 
     def _leader(self, archive: Archive) -> Sequence[Choice]:
-        return archive.choices(self._aim)[:1] if self.teller.is_heard else ()
+        return archive.choices(self.aim)[:1] if self.teller.is_heard else ()
 
     def tell(self, doing: str, number: int, leader: Sequence[Choice]) -> None:
         """Tell the state: what is tried, the how manieth, and the best choice so far, if any."""

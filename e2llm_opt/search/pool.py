@@ -1,0 +1,49 @@
+"""The best packing of all columns that were ever evaluated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from e2llm_opt.problem import Role
+from e2llm_opt.search.packing import Packing, Side
+from e2llm_opt.search.roles import wanted_roles
+
+if TYPE_CHECKING:
+    from e2llm_opt.search.candidates import Candidates, Group
+    from e2llm_opt.search.rules import Rules
+
+_MAX_COLUMNS = 1500
+_MAX_NODES = 2000
+
+
+def best_packing(candidates: Candidates, rules: Rules) -> tuple[Group, ...]:
+    """Return the groups that serve most together, of all columns seen so far; empty for none."""
+    columns = candidates.columns
+    keys = [
+        (group, role)
+        for group in sorted(columns)
+        for role in wanted_roles(candidates.costs.problem)
+        if columns.rate(group, role) > 0 and rules.allows_group(group)
+    ]
+    if not keys:
+        return ()
+    keys.sort(key=lambda key: -columns.rate(*key) / len(key[0]))
+    keys = keys[:_MAX_COLUMNS]
+    classes = sorted(candidates.rows)
+    counts = np.array([[float(group.count(k)) for k in classes] for group, _ in keys])
+    rates = np.array([columns.rate(*key) for key in keys])
+    first = np.array([role is not Role.DECODE for _, role in keys])
+    second = np.array([role is not Role.PREFILL for _, role in keys])
+    side = Side(
+        available=np.array([float(len(candidates.rows[k])) for k in classes]),
+        must=np.array([float(rules.must.get(k, 0)) for k in classes]),
+        replicas=candidates.costs.problem.constraints.replicas,
+    )
+    gives = np.stack([rates * first, rates * second], axis=1)
+    found = Packing(counts, gives, side).whole(np.inf, _MAX_NODES)
+    if found.value <= 0:
+        return ()
+    taken = zip(keys, found.x.tolist(), strict=True)
+    return tuple(sorted(group for (group, _), times in taken for _ in range(round(times))))
