@@ -110,7 +110,7 @@ def plans(
     run = planner_named(planner)(costs_of(problem), progress)
     with Interruption() as interruption:
         run.run(limits, seed)
-        run.search.bind(limits)
+        run.search.exact.bind(limits)
         chosen, lines = _ranked(
             run, top, arrivals if planner == OURS else None, (limits, seed, progress)
         )

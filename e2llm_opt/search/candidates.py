@@ -142,6 +142,8 @@ class Candidates:
     def find(self, group: Group, role: Role, variant: Variant) -> Candidate | None:
         """Return the best replica of *group* in *role*; None where there is none."""
         key = (group, role, variant)
+        if variant is Variant.RATE and self.columns.is_exact(group, role):
+            return self.columns.best(group, role)
         if key not in self._kept:
             found = self._search(group, role, variant) if self.fits(group) else None
             if found is not None:

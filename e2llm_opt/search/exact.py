@@ -47,6 +47,7 @@ class Exact:
         self._candidates, self._rules = candidates, rules
         self._problem = candidates.costs.problem
         self.bound: CapacityBound | None = None
+        self._num_told = 0
         self.limit: float | None = None
         self.packings: list[tuple[Group, ...]] = []
 
@@ -80,13 +81,19 @@ class Exact:
             if set(roles) < set(bound.roles):
                 self.packings += bound.packing_of(roles)
 
-    def bind(self, known: float, stop: Stop) -> None:
+    def new_packings(self) -> list[tuple[Group, ...]]:
+        """Return the packings found since the last call."""
+        every = self.bound.packings if self.bound is not None else []
+        new, self._num_told = every[self._num_told :], len(every)
+        return new
+
+    def bind(self, stop: Stop) -> None:
         """Bound the capacity with fractions of replicas, if that was not done yet."""
         if self.limit is not None or stop.max_refinements == 0:
             return
         bound = self._built()
         most = min(stop.max_refinements, REFINEMENTS_OF_A_BOUND)
-        bound.run(known, refinements=most, is_whole=False)
+        bound.run(0.0, refinements=most, is_whole=False)
         self.limit = bound.value
 
     @property

@@ -42,6 +42,9 @@ class Progress:
         Of the best plan; None while there is none.
     best_waiting_s, best_latency_s, best_capacity_per_s
         Where the objective compares them; None elsewhere, and above capacity [s, s, 1/s].
+    gap
+        How far the capacity of the best plan is below what no plan can exceed, as a share of that;
+        None where the objective does not compare capacity, or no bound is known.
     """
 
     evaluations: int
@@ -54,6 +57,7 @@ class Progress:
     best_waiting_s: float | None = None
     best_latency_s: float | None = None
     best_capacity_per_s: float | None = None
+    gap: float | None = None
 
 
 ProgressCallback = Callable[[Progress], None]
@@ -104,8 +108,17 @@ class Teller:
         """Time since the start [s]."""
         return time.monotonic() - self._began
 
-    def tell(self, kept: Sequence[Choice], evaluations: int, wait_unit_s: float) -> None:
-        """Tell the state; *kept* are the best choices so far, the best one first."""
+    def tell(
+        self,
+        kept: Sequence[Choice],
+        evaluations: int,
+        wait_unit_s: float,
+        limit_per_s: float | None = None,
+    ) -> None:
+        """Tell the state; *kept* are the best choices so far, the best one first.
+
+        No plan has more capacity than *limit_per_s*; None: not known.
+        """
         if self._callback is None:
             return
         choice = kept[0] if kept else None
@@ -113,11 +126,14 @@ class Teller:
             self._about = figures_of(self._objective, choice.key, wait_unit_s)
         self._choice = choice
         about = self._about if choice is not None else {}
+        gap = None
+        if limit_per_s and "capacity" in about:
+            gap = max(0.0, 1 - about["capacity"] / limit_per_s)
         self._callback(
             Progress(
                 evaluations=evaluations,
                 elapsed_s=self.elapsed_s,
-                best=NONE_YET if choice is None else described(choice.roles, about),
+                best=NONE_YET if choice is None else described(choice.roles, about, gap),
                 doing=self.doing,
                 done=self.done or None,
                 planned=self.planned or None,
@@ -125,6 +141,7 @@ class Teller:
                 best_waiting_s=about.get("wait"),
                 best_latency_s=about.get("latency", about.get("alone")),
                 best_capacity_per_s=about.get("capacity"),
+                gap=gap,
             )
         )
 
@@ -194,7 +211,7 @@ def figures_of(objective: str, key: Key, wait_unit_s: float) -> dict[str, float]
     return found
 
 
-def described(roles: Sequence[Role], about: dict[str, float]) -> str:
+def described(roles: Sequence[Role], about: dict[str, float], gap: float | None = None) -> str:
     """Return a plan in a few words: how many replicas in which role, and its main figures."""
     counts = [(roles.count(role), role) for role in Role]
     words = [" + ".join(f"{count} {role}" for count, role in counts if count)]
@@ -204,6 +221,8 @@ def described(roles: Sequence[Role], about: dict[str, float]) -> str:
         words.append("not stable")
     if "capacity" in about:
         words.append(f"capacity {about['capacity']:.3g}/s")
+    if gap is not None:
+        words.append(f"gap {100 * gap:.1f} %")
     latency = about.get("alone", about.get("latency"))
     if latency is not None:
         words.append(f"latency {time_text(latency)}")

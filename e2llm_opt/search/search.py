@@ -120,7 +120,7 @@ class Search:
         if stop.method == "exact":
             return
         if stop.gap > 0:
-            self.bind(stop)
+            self.exact.bind(stop)
         for variant in variants(self._problem):
             if variant is not self.variant and self._is_settled():
                 return
@@ -145,10 +145,10 @@ class Search:
         count = itertools.count(1)
 
         def tell() -> None:
+            self.offer(self.exact.new_packings())
             self.tell("program", next(count), self._leader(self.archive))
 
-        allowed = [o for o in self.baselines.values() if self.rules.is_obeyed(o)]
-        known = max((o.traffic.capacity_per_s for o in allowed), default=0.0)
+        known = max((o.traffic.capacity_per_s for o in self._allowed()), default=0.0)
         self.exact.solve(known, stop, self.teller.elapsed_s, tell)
         self.offer(self.exact.packings)
         is_few = len(self.devices) <= _MAX_THOROUGH and stop.method == "auto"
@@ -160,16 +160,12 @@ class Search:
             if self.rules.allows(packing):
                 self.archive.offer(self.chooser.best(packing, Variant.RATE))
 
-    def bind(self, stop: Stop) -> None:
-        """Bound the capacity of every plan, if that was not done yet."""
-        self.exact.bind(0.0, stop)
-
     def best_key(self) -> Key | None:
         """Return the key of the best choice so far, links left out."""
         kept = self.archive.choices(self.aim)
         return kept[0].key if kept else None
 
-def best(self, scope: Scope) -> Outcome | None:
+    def best(self, scope: Scope) -> Outcome | None:
         """Return the best outcome of *scope*, polished; of the aim also against the baselines.
 
         Of many devices, the adapted Splitwise is polished only where it is the aim: as an
@@ -180,7 +176,7 @@ def best(self, scope: Scope) -> Outcome | None:
         if found is not None and (is_quick or scope is self.aim):
             found = polish(self.evaluator, found, scope, self.rules)
         if scope is self.aim and Role.MIXED in ROLES_OF[scope]:
-            allowed = [o for o in self.baselines.values() if self.rules.is_obeyed(o)]
+            allowed = self._allowed()
             outcomes = [found, *allowed] if found is not None else allowed
             found = min(outcomes, key=self.evaluator.key, default=None)
         if found is not None and self.evaluator.key(found)[0] >= IMPOSSIBLE:
@@ -258,9 +254,8 @@ def best(self, scope: Scope) -> Outcome | None:
         """Evolve groupings, judged with little effort; then look closely at the best."""
         from e2llm_opt.search.evolve import evolve  # noqa: PLC0415 - pymoo costs time to import
 
-        is_small = len(self.devices) <= MAX_DEVICES
         store = self.candidates
-        if not is_small:
+        if len(self.devices) > MAX_DEVICES:
             store = Candidates(self._costs, self.devices, QUICK, self.candidates.columns)
         judge = Evaluator(store, self.evaluator.ranking.wait_unit_s)
         quick = RoleChooser(judge, self._roles, _QUICK_ASSIGNMENTS)
@@ -375,6 +370,10 @@ def best(self, scope: Scope) -> Outcome | None:
                 found[baseline.NAME] = min(outcomes, key=self.evaluator.key)
         return found
 
+    def _allowed(self) -> list[Outcome]:
+        """Return the baselines that obey the constraints."""
+        return [o for o in self.baselines.values() if self.rules.is_obeyed(o)]
+
     def _alone(self, candidate: Candidate) -> Outcome:
         return self.evaluator.outcome([candidate])
 
@@ -394,7 +393,8 @@ def best(self, scope: Scope) -> Outcome | None:
         teller, judge = self.teller, self.evaluator
         if teller.is_heard:
             teller.doing, teller.done = doing, number
-            teller.tell(leader, judge.num_evaluations, judge.ranking.wait_unit_s)
+            unit = judge.ranking.wait_unit_s
+            teller.tell(leader, judge.num_evaluations, unit, self.exact.limit)
 
 
 def _shape(outcome: Outcome) -> tuple[tuple[Group, str], ...]:

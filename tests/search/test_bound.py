@@ -41,7 +41,7 @@ def test_no_replica_exceeds_what_the_relaxation_says_and_refined_ones_are_the_be
 ) -> None:
     """Every order, every cut, all slots and micro-batches of all devices together."""
     search = Search(Costs(problem))
-    search.bind(Stop())
+    search.exact.bind(Stop())
     bound = search.exact.bound
     assert bound is not None
     group = tuple(sorted(search.evaluator.costs.classes.class_of[d] for d in search.devices))
