@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from e2llm_opt.units import GIB
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -117,10 +119,10 @@ class Packing:
         rows[:k, u], rows[:k, y] = np.diag(one.busy) * unit, -np.eye(k)
         stay = (one.stay + one.fixed) * unit / one.slots
         rows[k, u], rows[k, z] = stay, -1.0
-        cache = one.cache * one.slots / 2**30
+        cache = one.cache * one.slots / GIB
         weights = one.group.weights + (0.0 if one.cache else one.group.cache)
-        rows[k + 1, u], rows[k + 1, y] = cache * stay, -one.group.room / 2**30
-        rows[k + 1, z] = weights / 2**30
+        rows[k + 1, u], rows[k + 1, y] = cache * stay, -one.group.room / GIB
+        rows[k + 1, z] = weights / GIB
         rows[k + 2, z], rows[k + 2, y] = one.group.size, -1.0
         return rows
 

@@ -151,8 +151,7 @@ class Search:
         known = max((o.traffic.capacity_per_s for o in self._allowed()), default=0.0)
         self.exact.solve(known, stop, self.teller.elapsed_s, tell)
         self.offer(self.exact.packings)
-        is_few = len(self.devices) <= _MAX_THOROUGH and stop.method == "auto"
-        return is_near(self, stop) and not is_few
+        return is_near(self, stop) and len(self.devices) > _MAX_THOROUGH
 
     def offer(self, packings: Sequence[tuple[Group, ...]]) -> None:
         """Judge *packings* in their best roles and keep what is good."""
@@ -371,7 +370,6 @@ class Search:
         return found
 
     def _allowed(self) -> list[Outcome]:
-        """Return the baselines that obey the constraints."""
         return [o for o in self.baselines.values() if self.rules.is_obeyed(o)]
 
     def _alone(self, candidate: Candidate) -> Outcome:

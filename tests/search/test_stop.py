@@ -19,7 +19,7 @@ from e2llm_opt.search.stop import Stop
         ({"time_limit_s": 0.0}, "time_limit_s must be positive, got 0.0"),
         ({"time_limit_s": -1.0}, "time_limit_s must be positive"),
         ({"time_limit_s": math.nan}, "time_limit_s must be positive"),
-        ({"method": "luck"}, "method must be auto, exhaustive or ga, got 'luck'"),
+        ({"method": "luck"}, "method must be one of auto, exact, exhaustive, ga, got 'luck'"),
     ],
 )
 def test_limits_that_allow_nothing_are_refused(limits: dict[str, Any], told: str) -> None:
