@@ -165,6 +165,22 @@ def within(costs: Costs, shape: Shape, inner: Inner, demand: Demand, limit: floa
     )
 
 
+def allowing(shape: Shape, inner: Inner, busy: Floats, limits: tuple[float, float]) -> Inner:
+    """Return *inner* with stages that take at least a multiple of *busy*, or are left out [s].
+
+    *limits*: the multiple, the longest hop of the class taken off (so that stages whose hop is
+    shorter are counted as a bit faster than they are), and the longest *busy* allowed.
+    """
+    least, most = limits
+    times = np.where(busy <= most, inner.times, np.inf)
+    if least > 0:
+        hop = np.where(shape.has_hop & np.isfinite(inner.hop), inner.hop, 0.0).max(axis=1)
+        busy = least * busy
+        busy[:, :, :-1] -= hop[:, None, None]
+        times = np.maximum(times, busy)
+    return inner._replace(times=times)
+
+
 def _times(costs: Costs, shape: Shape, demand: Demand) -> Floats:
     heads, rule = shape.heads, costs.spill_rule
     stages = Stages(

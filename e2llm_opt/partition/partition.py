@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from e2llm_opt.errors import InputError
 from e2llm_opt.partition.collapse import (
     MAX_STATES,
     WayBack,
+    allowing,
     inner_problem,
     shapes,
     within,
@@ -21,7 +22,7 @@ from e2llm_opt.partition.collapse import (
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+StageTimes: TypeAlias = "Callable[[NDArray[np.int64]], Floats]"
+"""Device rows of K classes -> a time for each of their stages [K, L+1, L+1] [s]."""
 Criterion = Literal["bottleneck", "sum", "any"]
 """What a cut is best at: its slowest stage, its total, or nothing but being feasible."""
 
@@ -263,16 +266,39 @@ class Prepared:
         ]
         return other
 
+    def allowing(self, busy: StageTimes, least: float, limit_s: float) -> Prepared:
+        """Return the same with stages that are busy with something else meanwhile.
+
+        Parameters
+        ----------
+        busy
+            Device rows of the classes [K] -> how long each stage is busy [K, L+1, L+1] [s].
+        least
+            No stage takes less than so many times that, its hop counted; 0: however little.
+        limit_s
+            Stages that are busy for longer are left out [s].
+        """
+        other = copy(self)
+        other._inners = [  # noqa: SLF001 - its own class
+            (allowing(shape, inner, busy(shape.heads), (least, limit_s)), keeps)
+            for shape, (inner, keeps) in zip(self._shapes, self._inners, strict=True)
+        ]
+        return other
+
     def cut(self, criterion: Criterion, limit: float = np.inf) -> Cut | None:
         """Return the best cut, or None when none fits."""
-        best: tuple[float, Cut] | None = None
+        return self.solved(criterion, limit)[1]
+
+    def solved(self, criterion: Criterion, limit: float = np.inf) -> tuple[float, Cut | None]:
+        """Return the least slowest stage or sum, and a cut that has it; inf when none fits [s]."""
+        best: tuple[float, Cut | None] = np.inf, None
         for shape, (inner, keeps) in zip(self._shapes, self._inners, strict=True):
             value, stages = _solve(inner, criterion, limit, keeps=keeps)
-            if value < np.inf and (best is None or value < best[0]):
+            if value < best[0]:
                 best = value, expand(shape, stages.tolist())
                 if criterion == "any":
                     break
-        return None if best is None else best[1]
+        return best
 
 
 def _solve(

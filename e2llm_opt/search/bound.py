@@ -108,7 +108,11 @@ class CapacityBound:
         second = relaxation.rates(Role.DECODE, counts) if len(counts) else np.zeros(0)
         with np.errstate(divide="ignore"):
             both = 1.0 / (1.0 / first + 1.0 / second)
-        rates = {Role.PREFILL: first, Role.DECODE: second, Role.MIXED: both}
+        rates = {
+            Role.PREFILL: np.minimum(first, self._let_through(Role.PREFILL)),
+            Role.DECODE: np.minimum(second, self._let_through(Role.DECODE)),
+            Role.MIXED: both,
+        }
         self._keys: list[tuple[int, Role]] = [
             (g, role) for role in self.roles for g in range(len(self._groups)) if rates[role][g] > 0
         ]
@@ -122,6 +126,14 @@ class CapacityBound:
         self._large: tuple[Large, ...] = ()
         if size <= self._side.available.sum():
             self._large = tuple(one for role in self.roles for one in relaxation.large(role, size))
+
+    def _let_through(self, role: Role) -> Floats:
+        """Return the requests a second whose KV caches the devices of each group let through."""
+        heads = [self._candidates.rows[k][0] for k in self._classes]
+        single = self._candidates.kv_limits.of_classes(role, heads)
+        limited = np.where(np.isfinite(single), single, 0.0)
+        total: Floats = self._counts @ limited
+        return np.where(self._counts[:, ~np.isfinite(single)].any(axis=1), np.inf, total)
 
     def packing_of(self, roles: Sequence[Role]) -> list[tuple[Group, ...]]:
         """Return a good packing of replicas in *roles* alone, over columns as they are known."""

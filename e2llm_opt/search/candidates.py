@@ -13,6 +13,7 @@ from e2llm_opt.search.columns import Columns
 from e2llm_opt.search.context import longest_cut, max_context, slots_of
 from e2llm_opt.search.cut_figures import CutFigures
 from e2llm_opt.search.effort import FULL, Effort
+from e2llm_opt.search.kv_limits import KvLimits
 from e2llm_opt.search.slots import slot_counts
 from e2llm_opt.search.variant import Variant
 
@@ -120,6 +121,8 @@ class Candidates:
         Every replica so far with its rate.
     figures
         Of every cut so far.
+    kv_limits
+        What network cards leave of a replica's rate.
     """
 
     def __init__(
@@ -131,7 +134,8 @@ class Candidates:
     ) -> None:
         self.costs = costs
         self._effort = effort
-        self.columns = Columns(costs.output_tokens) if columns is None else columns
+        self.columns = Columns() if columns is None else columns
+        self.kv_limits = KvLimits(costs)
         self.rows: dict[int, list[int]] = {}
         for d in devices:
             self.rows.setdefault(costs.classes.class_of[d], []).append(d)
@@ -147,7 +151,7 @@ class Candidates:
         if key not in self._kept:
             found = self._search(group, role, variant) if self.fits(group) else None
             if found is not None:
-                self.columns.take(found)
+                self._take(found)
             self._kept[key] = found
         if variant is Variant.RATE and self.columns.best(group, role) is not None:
             return self.columns.best(group, role)
@@ -156,8 +160,13 @@ class Candidates:
     def improve(self, group: Group, role: Role, cut: Cut, slots: int) -> Candidate:
         """Return a replica with *cut* and *slots*, both known to be legal, and keep it."""
         found = self._candidate(group, role, cut, slots)
-        self.columns.take(found)
+        self._take(found)
         return found
+
+    def _take(self, replica: Candidate) -> None:
+        rate = replica.service_rate(self.costs.output_tokens)
+        limit = self.kv_limits.of_cut(replica.role, replica.cut)
+        self.columns.take(replica, min(rate, limit))
 
     def without_idle(self, replica: Candidate) -> Group:
         """Return the classes of the devices of *replica* that hold layers, and keep it as theirs.
@@ -169,7 +178,7 @@ class Candidates:
         if group != replica.group:
             waiting = {k: list(rows) for k, rows in self.rows.items()}
             cut = tuple((waiting[class_of[d]].pop(0), a, b) for d, a, b in replica.cut)
-            self.columns.take(replace(replica, group=group, cut=cut))
+            self._take(replace(replica, group=group, cut=cut))
         return group
 
     def first(self, group: Group, role: Role) -> tuple[float, int, Cut] | None:

@@ -27,7 +27,7 @@ class Column:
     replicas
         The replica with the highest rate seen in each role.
     rates
-        Their requests a second, everything busy [1/s].
+        Their requests a second: everything busy, and KV caches through network cards [1/s].
     uppers
         What no replica of these devices can exceed [1/s]; roles that are left out: not known.
     """
@@ -38,16 +38,9 @@ class Column:
 
 
 class Columns:
-    """The store of columns: plain data, so that stores can be pickled, sent, and merged.
+    """The store of columns: plain data, so that stores can be pickled, sent, and merged."""
 
-    Parameters
-    ----------
-    output_tokens
-        Of a mean request: a slot of a replica is taken for so many rounds.
-    """
-
-    def __init__(self, output_tokens: float) -> None:
-        self._output_tokens = output_tokens
+    def __init__(self) -> None:
         self._columns: dict[Group, Column] = {}
 
     def __len__(self) -> int:
@@ -58,10 +51,9 @@ class Columns:
         """Iterate over the groups, in the order in which they were first seen."""
         return iter(self._columns)
 
-    def take(self, replica: Candidate) -> bool:
-        """Keep *replica* where it has the highest rate of its group in its role so far."""
+    def take(self, replica: Candidate, rate: float) -> bool:
+        """Keep *replica* where its *rate* is the highest of its group in its role so far."""
         column = self._columns.setdefault(replica.group, Column())
-        rate = replica.service_rate(self._output_tokens)
         is_best = rate > column.rates.get(replica.role, 0.0)
         if is_best:
             column.replicas[replica.role] = replica
@@ -97,6 +89,6 @@ class Columns:
         for group, column in other._columns.items():
             for role in Role:
                 if role in column.replicas:
-                    self.take(column.replicas[role])
+                    self.take(column.replicas[role], column.rates[role])
                 if role in column.uppers:
                     self.limit(group, role, column.uppers[role])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.cut import Cut
-    from e2llm_opt.partition.partition import Criterion
+    from e2llm_opt.partition.partition import Criterion, StageTimes
     from e2llm_opt.partition.relax.relax import Entry, Relaxation
     from e2llm_opt.search.candidates import Candidates, Group
 
@@ -93,15 +94,23 @@ class Refiner:
         devices = self._candidates.concrete(group)
         demand = prefill_demand(self._costs)
         prepared = Prepared(self._costs, devices, demand, criterion, MAX_STATES)
-        cut = prepared.cut(criterion)
+        if criterion == "bottleneck":
+            share = 1.0 / self._costs.num_chunks
+            prepared = prepared.allowing(self._kv_times(Role.PREFILL), share, np.inf)
+        time, cut = prepared.solved(criterion)
         if cut is None:
             if prepared.is_exact:
                 self._columns.limit(group, Role.PREFILL, 0.0)
             return
         self._candidates.improve(group, Role.PREFILL, cut, 1)
         if prepared.is_exact:
-            rate = self._columns.rate(group, Role.PREFILL)
-            self._columns.limit(group, Role.PREFILL, rate * (1 + EXACT))
+            upper = max(
+                self._columns.rate(group, Role.PREFILL), 1.0 / self._costs.num_chunks / time
+            )
+            self._columns.limit(group, Role.PREFILL, upper * (1 + EXACT))
+
+    def _kv_times(self, role: Role) -> StageTimes:
+        return partial(self._candidates.kv_limits.times, role)
 
     def _start(self, group: Group, role: Role) -> _Best | None:
         """Return the best replica known, or the first one found."""
@@ -142,6 +151,7 @@ class Refiner:
         costs, output = self._costs, self._costs.output_tokens
         demand = decode_demand(costs, entry.least, entry.batch)
         prepared = Prepared(costs, self._candidates.concrete(group), demand, "sum", MAX_STATES)
+        prepared = prepared.allowing(self._kv_times(Role.DECODE), 0.0, 1.0 / best.rate)
         slots = entry.most
         high = slots / (output * best.rate) * (1 - EXACT / 2)
         high = min(high, costs.problem.workload.slowest_tpot_s)
@@ -171,7 +181,8 @@ class Refiner:
         return float((stage + hop).sum()), bottleneck(stage, hop)
 
     def _better(self, cut: Cut, role: Role, best: _Best) -> _Best:
-        rates = self._candidates.figures.rates(cut, role)
+        limit = self._candidates.kv_limits.of_cut(role, cut)
+        rates = np.minimum(self._candidates.figures.rates(cut, role), limit)
         i = int(rates.argmax()) if len(rates) else 0
         return _Best(float(rates[i]), i + 1, cut) if len(rates) and rates[i] > best.rate else best
 

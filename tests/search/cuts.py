@@ -6,6 +6,7 @@ from itertools import combinations, pairwise, permutations
 from typing import TYPE_CHECKING
 
 from e2llm_opt.problem import Role
+from e2llm_opt.search.kv_limits import KvLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +30,9 @@ def all_cuts(costs: Costs, devices: Sequence[int]) -> Iterator[Cut]:
                 yield tuple((d, a, b) for d, (a, b) in zip(order, spans, strict=True))
 
 
-def best_rate(figures: CutFigures, devices: Sequence[int], role: Role) -> float:
+def best_rate(
+    figures: CutFigures, devices: Sequence[int], role: Role, *, has_cards: bool = True
+) -> float:
     """Return the highest rate of any cut with any slots and micro-batches [1/s]."""
     costs, best = figures.costs, 0.0
     for cut in all_cuts(costs, devices):
@@ -40,9 +43,12 @@ def best_rate(figures: CutFigures, devices: Sequence[int], role: Role) -> float:
             continue
         if role is not Role.PREFILL:
             rates = figures.rates(cut, role)
-            best = max(best, float(rates.max()) if len(rates) else 0.0)
-        elif figures.at(cut, 1).slots:
-            best = max(best, 1.0 / figures.at(cut, 1).occupancy_s)
+            rate = float(rates.max()) if len(rates) else 0.0
+        else:
+            rate = 1.0 / figures.at(cut, 1).occupancy_s if figures.at(cut, 1).slots else 0.0
+        if has_cards:
+            rate = min(rate, KvLimits(costs).of_cut(role, cut))
+        best = max(best, rate)
     return best
 
 

@@ -1,0 +1,107 @@
+"""The instances on which optimality is measured: named, made from a seed, realistic in size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks import neutral
+from e2llm_opt import Device, Inventory, Lengths, Link, ModelFacts, Problem, Workload, runtime
+from e2llm_opt.problem import Objective
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_GIB = 2**30
+_MEMORY = (6.0, 8.0, 10.0, 12.0, 16.0, 24.0)
+NUM_SEEDS = 9
+DISTINCT = range(4, 11)
+CLASSES = ((12, 3), (12, 4), (16, 4), (20, 4), (24, 5), (30, 5), (36, 6), (40, 6))
+LARGE = ((64, 8), (64, 64))
+HUGE = ((300, 300), (1000, 12))
+"""For the hierarchical search; not part of the table yet."""
+
+
+def names() -> Iterator[str]:
+    """Yield the name of every instance of the table, the smallest first."""
+    yield from neutral.ANNEALING
+    for num in DISTINCT:
+        for seed in range(NUM_SEEDS):
+            yield f"distinct-{num}-{seed}"
+    for num, classes in (*CLASSES, *LARGE):
+        yield f"classes-{num}-in-{classes}-0"
+
+
+def quick_names() -> tuple[str, ...]:
+    """Return a few of each size."""
+    return (
+        *neutral.ANNEALING,
+        *(f"distinct-{num}-{seed}" for num in (4, 6, 8, 10) for seed in (0, 1)),
+        *("classes-12-in-3-0", "classes-20-in-4-0", "classes-40-in-6-0"),
+    )
+
+
+def instance(name: str) -> Problem:
+    """Return the problem called *name*."""
+    if name in neutral.ANNEALING:
+        return neutral.problem(name)
+    family, *numbers = name.replace("-in-", "-").split("-")
+    if family == "distinct":
+        num, seed = map(int, numbers)
+        return _problem(num, num, seed)
+    num, classes, seed = map(int, numbers)
+    return _problem(num, classes, seed)
+
+
+def _problem(num: int, classes: int, seed: int) -> Problem:
+    """Return *num* devices of some classes on one switch, Llama 3.1 8B in 4 bits."""
+    rng = np.random.default_rng((num, classes, seed))
+    kinds = [_kind(rng) for _ in range(classes)]
+    of = [d % classes for d in range(num)]
+    devices = tuple(_device(f"d{d}", *kinds[k][:3]) for d, k in enumerate(of))
+    links = tuple(
+        Link(
+            ends=(f"d{d}", "lan"),
+            forward_bytes_per_s=kinds[k][3],
+            backward_bytes_per_s=kinds[k][3],
+            latency_s=1e-4,
+        )
+        for d, k in enumerate(of)
+    )
+    facts = ModelFacts(
+        name="llama-3.1-8b",
+        num_hidden_layers=32,
+        hidden_size=4096,
+        vocab_size=128_256,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        intermediate_size=14_336,
+    )
+    return Problem(
+        inventory=Inventory(devices=devices, links=links),
+        facts=facts,
+        runtime=runtime("generic", max_slots=16),
+        workload=Workload(
+            prompt=Lengths(mean=512), output=Lengths(mean=256), rate_per_s=0.25 * num
+        ),
+        weights="q4_k_m",
+        objective=Objective.THROUGHPUT,
+    )
+
+
+def _kind(rng: np.random.Generator) -> tuple[float, float, float, float]:
+    """Return memory [GiB], bandwidth [bytes/s], compute [FLOP/s], link [bytes/s] of a class."""
+    memory = float(rng.choice(_MEMORY))
+    bandwidth = float(np.round(np.exp(rng.uniform(np.log(50), np.log(800))))) * 1e9
+    compute = float(np.round(np.exp(rng.uniform(np.log(3), np.log(80))), 1)) * 1e12
+    return memory, bandwidth, compute, float(rng.choice([1.175e8, 2.9e8]))
+
+
+def _device(name: str, memory: float, bandwidth: float, compute: float) -> Device:
+    return Device(
+        name=name,
+        memory_bytes=memory * _GIB,
+        memory_bandwidth_bytes_per_s=bandwidth,
+        fp16_flop_per_s=compute,
+    )
