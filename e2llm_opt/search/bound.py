@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from e2llm_opt.search.packing import Packing, Side
 from e2llm_opt.search.refine import Refiner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
+Roles: TypeAlias = "tuple[tuple[Group, Role], ...]"
+"""Groups in their roles."""
 MAX_GROUPS = 6000
 """Most groups that are enumerated, the smallest first."""
 _MAX_AT_ONCE = 400
@@ -62,7 +64,7 @@ class CapacityBound:
     value
         No plan has more [1/s].
     packings
-        Groups of the packings found, the latest last.
+        Groups and roles of the packings found, the latest last.
     relaxation, refiner
         What over-estimates columns, and what makes them exact.
     """
@@ -98,7 +100,7 @@ class CapacityBound:
         self._deadline, self._left = np.inf, 0
         self._known, self._gap, self._ceiling, self._has_large = 0.0, 0.0, np.inf, True
         self.value = np.inf
-        self.packings: list[tuple[Group, ...]] = []
+        self.packings: list[Roles] = []
         self._build()
 
     def _build(self) -> None:
@@ -135,7 +137,7 @@ class CapacityBound:
         total: Floats = self._counts @ limited
         return np.where(self._counts[:, ~np.isfinite(single)].any(axis=1), np.inf, total)
 
-    def packing_of(self, roles: Sequence[Role]) -> list[tuple[Group, ...]]:
+    def packing_of(self, roles: Sequence[Role]) -> list[Roles]:
         """Return a good packing of replicas in *roles* alone, over columns as they are known."""
         own = np.array([self._keys[v][1] in roles for v in range(len(self._keys))], dtype=bool)
         places = np.flatnonzero(own)
@@ -147,12 +149,12 @@ class CapacityBound:
         found = self._program(places).whole(np.inf, _FEW_NODES) if len(places) else None
         if found is None or found.value <= 0:
             return []
-        groups = [
-            self._groups[self._keys[v][0]]
+        taken = [
+            (self._groups[self._keys[v][0]], self._keys[v][1])
             for v, times in zip(places.tolist(), found.x.tolist(), strict=True)
             for _ in range(round(times))
         ]
-        return [tuple(sorted(groups))]
+        return [tuple(sorted(taken))]
 
     def _note(self, v: int) -> None:
         """Take what the store knows of column *v*."""
@@ -167,9 +169,8 @@ class CapacityBound:
         is_whole: bool = True,
         deadline: float = np.inf,
         gap: float = 0.0,
-        tell: Callable[[], None] | None = None,
-    ) -> None:
-        """Lower the bound until it meets the best packing, or limits are reached.
+    ) -> Iterator[None]:
+        """Lower the bound until it meets the best packing, or limits are reached, step by step.
 
         Parameters
         ----------
@@ -183,20 +184,17 @@ class CapacityBound:
             By the monotonic clock [s].
         gap
             Ends where the bound exceeds the best by no more than this share of itself.
-        tell
-            Called after every step.
         """
         self._deadline, self._left = deadline, refinements
         self._known, self._gap = known, gap
-        tell = tell or (lambda: None)
         for has_large in (False, True) if self._large and is_whole else (True,):
             self._has_large, self._ceiling = has_large, np.inf
             solved = self._relaxed()
             while not self._is_close() and self._refine_basis(solved):
-                tell()
+                yield
                 solved = self._relaxed()
             if is_whole:
-                self._whole(solved, tell)
+                yield from self._whole(solved)
 
     @property
     def is_closed(self) -> bool:
@@ -282,7 +280,7 @@ class CapacityBound:
             is_done = True
         return is_done
 
-    def _whole(self, solved: Solved, tell: Callable[[], None]) -> None:
+    def _whole(self, solved: Solved) -> Iterator[None]:
         """Solve with whole replicas over the columns that may take part, until all are exact."""
         ceiling, is_whole = solved.value, False
         while not self._is_close() and ceiling > 0:
@@ -302,14 +300,14 @@ class CapacityBound:
                 return
             is_new = self._sharpen(chosen[found.x > _SOME])
             self._take(chosen, found.x)
-            tell()
+            yield
             is_whole = not is_new
             if is_whole and not is_part:
                 return
 
     def _take(self, chosen: Ints, x: Floats) -> None:
         """Keep a packing, its groups without the devices that idle, and its true capacity."""
-        groups: list[Group] = []
+        taken: list[tuple[Group, Role]] = []
         given = np.zeros(2)
         for v, times in zip(chosen.tolist(), x.tolist(), strict=True):
             g, role = self._keys[v]
@@ -318,9 +316,9 @@ class CapacityBound:
                 continue
             rate = self._columns.rate(self._groups[g], role)
             given += rate * times * np.array([self._is_first[v], self._is_second[v]])
-            groups += [self._candidates.without_idle(replica)] * round(times)
-        if groups:
-            self.packings.append(tuple(sorted(groups)))
+            taken += [(self._candidates.without_idle(replica), role)] * round(times)
+        if taken:
+            self.packings.append(tuple(sorted(taken)))
             self._known = max(self._known, float(given.min()))
 
 

@@ -10,9 +10,10 @@ from e2llm_opt.search.bound import CapacityBound
 from e2llm_opt.search.roles import wanted_roles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
-    from e2llm_opt.search.candidates import Candidates, Group
+    from e2llm_opt.search.bound import Roles
+    from e2llm_opt.search.candidates import Candidates
     from e2llm_opt.search.rules import Rules
     from e2llm_opt.search.stop import Stop
 
@@ -37,8 +38,6 @@ class Exact:
     ----------
     limit
         No plan has more requests a second; None: not computed [1/s].
-    packings
-        Groups worth a look.
     bound
         How it is computed; None: not yet.
     """
@@ -47,12 +46,12 @@ class Exact:
         self._candidates, self._rules = candidates, rules
         self._problem = candidates.costs.problem
         self.bound: CapacityBound | None = None
-        self._num_told = 0
         self.limit: float | None = None
-        self.packings: list[tuple[Group, ...]] = []
 
-    def solve(self, known: float, stop: Stop, elapsed_s: float, tell: Callable[[], None]) -> None:
+    def solve(self, known: float, stop: Stop, elapsed_s: float) -> Iterator[list[Roles]]:
         """Find the packing with the highest capacity, as far as the limits allow.
+
+        Yields the packings found, step by step; :attr:`limit` falls meanwhile.
 
         Parameters
         ----------
@@ -60,32 +59,22 @@ class Exact:
             Capacity of the best plan so far [1/s].
         stop, elapsed_s
             Limits, and what is over of the time [s].
-        tell
-            Called after every step.
         """
         deadline = float("inf")
         if stop.time_limit_s is not None:
             left = _SHARE_OF_TIME * (stop.time_limit_s - elapsed_s)
             deadline = time.monotonic() + max(left, 0.0)
-        bound = self._built()
-        bound.run(
-            known,
-            refinements=stop.max_refinements,
-            deadline=deadline,
-            gap=stop.gap,
-            tell=self._telling(tell),
-        )
+        bound, told = self._built(), 0
+        for _ in bound.run(
+            known, refinements=stop.max_refinements, deadline=deadline, gap=stop.gap
+        ):
+            self.limit = bound.value
+            yield bound.packings[told:]
+            told = len(bound.packings)
         self.limit = bound.value
-        self.packings = [*bound.packings]
         for roles in _SCOPES:
             if set(roles) < set(bound.roles):
-                self.packings += bound.packing_of(roles)
-
-    def new_packings(self) -> list[tuple[Group, ...]]:
-        """Return the packings found since the last call."""
-        every = self.bound.packings if self.bound is not None else []
-        new, self._num_told = every[self._num_told :], len(every)
-        return new
+                yield bound.packing_of(roles)
 
     def bind(self, stop: Stop) -> None:
         """Bound the capacity with fractions of replicas, if that was not done yet."""
@@ -93,7 +82,8 @@ class Exact:
             return
         bound = self._built()
         most = min(stop.max_refinements, REFINEMENTS_OF_A_BOUND)
-        bound.run(0.0, refinements=most, is_whole=False)
+        for _ in bound.run(0.0, refinements=most, is_whole=False):
+            pass
         self.limit = bound.value
 
     @property
@@ -108,11 +98,3 @@ class Exact:
                 self._candidates, self._rules, roles, self._problem.constraints.replicas
             )
         return self.bound
-
-    def _telling(self, tell: Callable[[], None]) -> Callable[[], None]:
-        def told() -> None:
-            if self.bound is not None:
-                self.limit = self.bound.value
-            tell()
-
-        return told

@@ -11,15 +11,16 @@ from e2llm_opt.search.packing import Packing, Side
 from e2llm_opt.search.roles import wanted_roles
 
 if TYPE_CHECKING:
-    from e2llm_opt.search.candidates import Candidates, Group
+    from e2llm_opt.search.bound import Roles
+    from e2llm_opt.search.candidates import Candidates
     from e2llm_opt.search.rules import Rules
 
 _MAX_COLUMNS = 1500
 _MAX_NODES = 2000
 
 
-def best_packing(candidates: Candidates, rules: Rules) -> tuple[Group, ...]:
-    """Return the groups that serve most together, of all columns seen so far; empty for none."""
+def best_packing(candidates: Candidates, rules: Rules) -> Roles:
+    """Return the groups and roles that serve most, of all columns so far; empty for none."""
     columns = candidates.columns
     keys = [
         (group, role)
@@ -46,4 +47,4 @@ def best_packing(candidates: Candidates, rules: Rules) -> tuple[Group, ...]:
     if found.value <= 0:
         return ()
     taken = zip(keys, found.x.tolist(), strict=True)
-    return tuple(sorted(group for (group, _), times in taken for _ in range(round(times))))
+    return tuple(sorted(key for key, times in taken for _ in range(round(times))))

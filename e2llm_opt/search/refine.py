@@ -138,7 +138,10 @@ class Refiner:
             if rates[i] <= best.rate * (1 + EXACT):
                 break
             ask = self._mixed if role is Role.MIXED else self._decode
-            best, possible = ask(group, entries[i], float(times[i]), best)
+            before, possible = 0.0, float(rates[i])
+            while possible > best.rate * (1 + EXACT) and best.rate > before:
+                before = best.rate  # better by its round, but cards may hold it back: again
+                best, possible = ask(group, entries[i], float(times[i]), best)
             upper = max(upper, min(possible, float(rates[i])))
         return best, max(upper, best.rate)
 
@@ -151,7 +154,8 @@ class Refiner:
         costs, output = self._costs, self._costs.output_tokens
         demand = decode_demand(costs, entry.least, entry.batch)
         prepared = Prepared(costs, self._candidates.concrete(group), demand, "sum", MAX_STATES)
-        prepared = prepared.allowing(self._kv_times(Role.DECODE), 0.0, 1.0 / best.rate)
+        busy = 1.0 / best.rate * (1 - EXACT / 2)
+        prepared = prepared.allowing(self._kv_times(Role.DECODE), 0.0, busy)
         slots = entry.most
         high = slots / (output * best.rate) * (1 - EXACT / 2)
         high = min(high, costs.problem.workload.slowest_tpot_s)

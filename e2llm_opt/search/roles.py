@@ -141,6 +141,16 @@ class RoleChooser:
             return {}
         return self._by_advantage(groups, variant, options)
 
+    def given(
+        self, groups: Sequence[Group], roles: Sequence[Role], variant: Variant
+    ) -> dict[Scope, list[Choice]]:
+        """Return *groups* in *roles* as a choice: links may make it better than it looks."""
+        codes = np.array([[ROLE_CODES[role] for role in roles]], dtype=np.int64)
+        options = [self.options(group, variant) for group in groups]
+        if not all(code in own for code, own in zip(codes[0].tolist(), options, strict=True)):
+            return {}
+        return self._pick([(groups, codes)], variant)
+
     def best_of(
         self, sets: Sequence[Roled], variant: Variant, worst: Mapping[Scope, Key]
     ) -> dict[Scope, list[Choice]]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.search.bound import Roles
     from e2llm_opt.search.candidates import Candidate, Group
     from e2llm_opt.search.evaluate import Outcome, Roled
     from e2llm_opt.search.progress import ProgressCallback
@@ -142,22 +143,19 @@ class Search:
 
     def _solve(self, stop: Stop) -> bool:
         """Solve for capacity; whether nothing more is to be found."""
-        count = itertools.count(1)
-
-        def tell() -> None:
-            self.offer(self.exact.new_packings())
-            self.tell("program", next(count), self._leader(self.archive))
-
         known = max((o.traffic.capacity_per_s for o in self._allowed()), default=0.0)
-        self.exact.solve(known, stop, self.teller.elapsed_s, tell)
-        self.offer(self.exact.packings)
+        for step, found in enumerate(self.exact.solve(known, stop, self.teller.elapsed_s)):
+            self.offer(found)
+            self.tell("program", step + 1, self._leader(self.archive))
         return is_near(self, stop) and len(self.devices) > _MAX_THOROUGH
 
-    def offer(self, packings: Sequence[tuple[Group, ...]]) -> None:
-        """Judge *packings* in their best roles and keep what is good."""
+    def offer(self, packings: Sequence[Roles]) -> None:
+        """Judge *packings* in their roles, and in those that look best, and keep what is good."""
         for packing in dict.fromkeys(packings):
-            if self.rules.allows(packing):
-                self.archive.offer(self.chooser.best(packing, Variant.RATE))
+            groups, roles = zip(*packing, strict=True) if packing else ((), ())
+            if groups and self.rules.allows(groups):
+                self.archive.offer(self.chooser.given(groups, roles, Variant.RATE))
+                self.archive.offer(self.chooser.best(groups, Variant.RATE))
 
     def best_key(self) -> Key | None:
         """Return the key of the best choice so far, links left out."""
@@ -280,7 +278,7 @@ class Search:
 
         def between() -> None:
             if next(generation) % _POLISH_EVERY == 0 and self._is_for_capacity(stop, archive):
-                packing = best_packing(store, self.rules)
+                packing = tuple(group for group, _ in best_packing(store, self.rules))
                 if packing and packing not in known:
                     known[packing] = self._judge(packing, variant, quick, archive)
 
