@@ -123,7 +123,8 @@ class Refiner:
             if found_slowly is None:
                 return None
             return _Best(self._columns.rate(group, role), found_slowly.slots, found_slowly.cut)
-        return _Best(*found)
+        rate, slots, cut = found
+        return _Best(min(rate, self._candidates.kv_limits.of_cut(role, cut)), slots, cut)
 
     def _improved(self, group: Group, role: Role, best: _Best) -> tuple[_Best, float]:
         """Return the best replica, and what is left as possible [1/s]."""

@@ -69,9 +69,10 @@ def route(
     """
     flows = _pool_flows(replicas, moves, rates)
     loads = _flow_loads(costs, replicas, moves, flows)
-    carried = sum(flows.values())
-    busiest = _busiest(costs, flows, loads) / carried if carried > 0 else 0.0
-    if busiest * capacity <= 1.0:
+    # Of all that replicas could serve, another share may cross a link than of what arrives.
+    full = _pool_flows(replicas, moves, _full_rates(replicas, costs.output_tokens))
+    busiest = max(_busiest(costs, flows, loads), _busiest(costs, full, loads))
+    if busiest <= 1.0:
         return _traffic(replicas, moves, flows, capacity, ())
     limit, flows = _relieve(costs, replicas, flows, loads, capacity)
     saturated = _saturated(costs, flows, loads, limit)
@@ -91,6 +92,18 @@ def _pool_flows(replicas: tuple[Candidate, ...], moves: Moves, rates: Floats) ->
     for i, j in moves:
         flows[i, j] = float(rates[i] * rates[j]) / taken if taken > 0 else 0.0
     return flows
+
+
+def _full_rates(replicas: tuple[Candidate, ...], output_tokens: float) -> Floats:
+    """Return the rates with everything busy that can be, PREFILL and DECODE in step [R] [1/s]."""
+    rates = np.array([replica.service_rate(output_tokens) for replica in replicas])
+    first = np.array([replica.role is Role.PREFILL for replica in replicas])
+    second = np.array([replica.role is Role.DECODE for replica in replicas])
+    pairs = min(rates[first].sum(), rates[second].sum())
+    for own in (first, second):
+        if own.any():
+            rates[own] *= pairs / rates[own].sum()
+    return rates
 
 
 def _flow_loads(
