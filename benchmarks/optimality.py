@@ -22,7 +22,7 @@ from e2llm_opt.planners import PLANNERS
 from e2llm_opt.search.stop import Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.progress import Progress
@@ -58,8 +58,8 @@ class Run:
         return (self.bound - self.capacity) / self.bound if self.bound else 0.0
 
 
-def run(name: str, method: str, problem: Problem, solve: Callable[..., Any]) -> Run:
-    """Plan once; *solve* takes the problem and a callback for its progress."""
+def run(name: str, method: str, problem: Problem, options: dict[str, Any]) -> Run:
+    """Plan once."""
     curve: list[tuple[float, float]] = []
 
     def note(progress: Progress) -> None:
@@ -67,7 +67,7 @@ def run(name: str, method: str, problem: Problem, solve: Callable[..., Any]) -> 
             curve.append((progress.elapsed_s, progress.gap))
 
     began = time.perf_counter()
-    found = solve(problem, note)
+    found = e2llm_opt.plan(problem, progress=note, **options)
     seconds = time.perf_counter() - began
     if not isinstance(found, Plan):
         return Run(
@@ -96,26 +96,11 @@ def measured(names: Sequence[str], planners: Sequence[str]) -> list[Run]:
     runs = []
     for name in names:
         problem = optimality_set.instance(name)
-        for method, stop in METHODS.items():
-            runs.append(
-                run(
-                    name,
-                    method,
-                    problem,
-                    lambda p, told, s=stop: e2llm_opt.plan(p, stop=s, progress=told),
-                )
-            )
-        for planner in planners:
-            runs.append(
-                run(
-                    name,
-                    planner,
-                    problem,
-                    lambda p, told, who=planner: e2llm_opt.plan(
-                        p, planner=who, stop=_PLANNER_STOP, progress=told
-                    ),
-                )
-            )
+        runs += [run(name, method, problem, {"stop": stop}) for method, stop in METHODS.items()]
+        runs += [
+            run(name, planner, problem, {"planner": planner, "stop": _PLANNER_STOP})
+            for planner in planners
+        ]
     return runs
 
 

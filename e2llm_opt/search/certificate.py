@@ -55,7 +55,9 @@ def _optimal(search: Search, outcome: Outcome, gap: float, *, is_first: bool) ->
     if objective is Objective.WAITING_TIME and outcome.waiting_time_s < 0.5 * ranking.wait_unit_s:
         wait = time_text(outcome.waiting_time_s)
         return f"a wait of {wait} is none worth counting, so it is optimal by waiting time"
-    if search.is_complete and is_first:
+    worst = search.archive.worst().get(search.aim)
+    is_sure = worst is None or search.evaluator.key(outcome) <= worst
+    if search.is_complete and is_first and is_sure:
         return (
             "it is optimal among all groupings and roles, each replica with its best cut for rate "
             "or each for latency"
