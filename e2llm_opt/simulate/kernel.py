@@ -4,23 +4,18 @@ A decode batch whose members stay the same advances q rounds at once: round s ta
 q rounds take q r0 + slope q (q - 1) / 2. Requests join at the end of a round.
 """
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
 from e2llm_opt.simulate.arrays import DECODE, JSQ, MIXED, PREFILL, SHORTEST_WAIT, WEIGHTED, Row, Run
+from e2llm_opt.simulate.rounds.kernel import INNER, MANY, round_of, time_of
 
-# Handing over a run takes longer than what most functions do, so all are inlined; and one that
-# returns early counts references to all arrays, so none does.
-_INNER: Any = {"error_model": "numpy", "forceinline": True, "no_cpython_wrapper": True}
 _WAITING, _COMING, _PREFILLED = 0, 1, 2
-_MANY = np.int64(1) << 60
 _TIE_S = 1e-9
 """Expected waits that differ by less are equal, so that rounding does not route [s]."""
 
 
-@njit(**_INNER)
+@njit(**INNER)
 def _queue(requests: Row, queue: Row, i: int) -> None:
     """Put request i into a queue: behind those that are ready before it, mostly the end."""
     ready = requests[i].ready
@@ -39,7 +34,7 @@ def _queue(requests: Row, queue: Row, i: int) -> None:
     queue.length += 1
 
 
-@njit(**_INNER)
+@njit(**INNER)
 def _unqueue(requests: Row, queue: Row) -> int:
     """Take the first request out of a queue."""
     i = queue.head
@@ -48,69 +43,32 @@ def _unqueue(requests: Row, queue: Row) -> int:
     return i
 
 
-@njit(**_INNER)
-def _larger(a0: float, a1: float, b0: float, b1: float) -> tuple[float, float, float]:
-    """Return the larger of the lines a0 + a1 x, b0 + b1 x at 0, and where the other passes it."""
-    if b0 > a0 or (b0 == a0 and b1 > a1):
-        a0, a1, b0, b1 = b0, b1, a0, a1
-    return a0, a1, (a0 - b0) / (b1 - a1) if b1 > a1 else np.inf
-
-
-@njit(**_INNER)
-def _round(w: Run, r: int) -> tuple[float, float, float]:
-    """Return the next round of r [s], its growth a round, and for how many more that holds."""
-    a, kink = w.replicas[r], np.inf
-    n, m = a.busy - 1, w.micro[r, a.busy - 1]
-    share = np.ceil(a.busy / m) / a.busy  # of the requests, those of one micro-batch
-    for v in range(len(w.windows)):
-        window, held, growing, least = w.windows[v], 0, 0, _MANY
-        for k in range(a.busy):
-            left = window.tokens - w.slots[r, k].offset - a.step
-            held += window.tokens - max(left, 0)
-            if left > 0:
-                growing += 1
-                least = min(least, left)
-        window.held, window.growing, kink = held * share, growing * share, min(kink, float(least))
-    total0, total1, most0, most1 = w.hop_back[r, n], 0.0, 0.0, 0.0
-    for j in range(a.stage, a.next_stage):
-        value, slope = w.fixed[j, n], 0.0
-        for g in range(w.stages[j].group, w.stages[j].next_group):
-            group = w.groups[g]
-            held, growing = w.windows[group.window].held, w.windows[group.window].growing
-            read, work = w.read[g, n] + group.read * held, w.work[g, n] + group.work * held
-            up0, up1, crossing = _larger(read, group.read * growing, work, group.work * growing)
-            kink = min(kink, crossing)
-            value, slope = value + up0, slope + up1
-        total0, total1 = total0 + value, total1 + slope
-        most0, most1, crossing = _larger(most0, most1, value, slope)
-        kink = min(kink, crossing)
-    value, slope, crossing = _larger(total0, total1, m * most0, m * most1)
-    return value, slope, min(kink, crossing)
-
-
-@njit(**_INNER)
-def _time(a: Row, rounds: int) -> float:
-    """Return the time of so many rounds of a replica from the last event on [s]."""
-    return rounds * a.round + a.growth * (0.5 * rounds * (rounds - 1))
-
-
-@njit(**_INNER)
+@njit(**INNER)
 def _plan_rounds(w: Run, r: int) -> None:
     """Decode until the first request is finished, or the time of a round has a kink."""
     a = w.replicas[r]
-    a.rounds = _MANY
+    a.rounds = MANY
     for k in range(a.busy):
         a.rounds = min(a.rounds, w.slots[r, k].last_step - a.step)
     if w.is_mean:
         a.round, a.growth = w.tpot[r, a.busy - 1], 0.0
     else:
-        a.round, a.growth, kink = _round(w, r)
+        a.round, a.growth, kink = round_of(w, r)
         if kink < a.rounds:
             a.rounds = int(np.floor(kink)) + 1
-    w.next_at[r] = a.began + _time(a, a.rounds)
+    w.next_at[r] = a.began + time_of(a, a.rounds)
 
 
-@njit(**_INNER)
+@njit(**INNER)
+def _count(w: Run, r: int, change: int) -> None:
+    """Count a request that comes to a slot of replica r, or goes, and note what the router sees."""
+    a = w.replicas[r]
+    a.present += change
+    a.slot_wait = max(a.present + 1 - a.slots, 0) / a.rate
+    a.next_round = w.tpot[r, min(a.present, a.slots - 1)]
+
+
+@njit(**INNER)
 def _cut_short(w: Run, r: int, now: float) -> None:
     """Stop replica r at the first end of a round that is not before *now*."""
     a = w.replicas[r]
@@ -118,13 +76,13 @@ def _cut_short(w: Run, r: int, now: float) -> None:
     half, b = 0.5 * a.growth, a.round - 0.5 * a.growth
     rounds = gone / b if half == 0.0 else 2.0 * gone / (b + np.sqrt(b * b + 4.0 * half * gone))
     k = min(max(np.int64(rounds) - 1, 0), a.rounds)
-    while k < a.rounds and _time(a, k) < gone:
+    while k < a.rounds and time_of(a, k) < gone:
         k += 1
     a.rounds = k
-    w.next_at[r] = a.began + _time(a, k)
+    w.next_at[r] = a.began + time_of(a, k)
 
 
-@njit(**_INNER)
+@njit(**INNER)
 def _join(w: Run, r: int, i: int) -> None:
     """Let request i decode in replica r from now on, the end of a round."""
     a, q = w.replicas[r], w.requests[i]
@@ -135,7 +93,7 @@ def _join(w: Run, r: int, i: int) -> None:
     q.join, q.wait_decode = a.began, a.began - q.ready
 
 
-@njit(**_INNER)
+@njit(**INNER)
 def _resume(w: Run, r: int) -> None:
     """Let requests join, prefill, or plan the next rounds: replica r is between two rounds."""
     a, waiting, prefilled = w.replicas[r], w.queues[r, _WAITING], w.queues[r, _PREFILLED]
@@ -157,18 +115,18 @@ def _resume(w: Run, r: int) -> None:
         _plan_rounds(w, r)
 
 
-@njit(**_INNER)
+@njit(**INNER)
 def _pause(w: Run, r: int, i: int) -> None:
     """Prefill request i in MIXED replica r, which stops decoding for a while."""
     a, q = w.replicas[r], w.requests[i]
     a.is_paused = 1
-    a.paused_until = w.next_at[r] = a.began + w.pause[r, q.prompt]
+    a.paused_until = w.next_at[r] = a.began + w.pause[q.prompt, r]
     q.wait_prefill = a.began - q.arrival
-    q.first_token = q.ready = a.began + w.latency[r, q.prompt]
+    q.first_token = q.ready = a.began + w.latency[q.prompt, r]
     _come(w, r, i)
 
 
-@njit(**_INNER)
+@njit(**INNER)
 def _end(w: Run, r: int) -> None:
     """Let requests go that are finished, where planned rounds of replica r are over, or a pause."""
     a, now = w.replicas[r], w.next_at[r]
@@ -188,10 +146,11 @@ def _end(w: Run, r: int) -> None:
             a.kv_used -= q.prompt_tokens + q.output_tokens
             a.busy -= 1
             w.slots[r, k] = w.slots[r, a.busy]
+            _count(w, r, -1)
     a.is_between = 1
 
 
-@njit(**_INNER)
+@njit(**INNER)
 def _wake(w: Run, r: int, now: float) -> None:
     """Let replica r see what has come: now, or when the round that runs or its pause is over."""
     a = w.replicas[r]
@@ -201,7 +160,7 @@ def _wake(w: Run, r: int, now: float) -> None:
         _cut_short(w, r, now)
 
 
-@njit(**_INNER)
+@njit(**INNER)
 def _come(w: Run, r: int, i: int) -> None:
     """Wait for request i, on its way to a slot of replica r: for its KV cache, or its prefill."""
     queue = w.queues[r, _COMING]
@@ -209,7 +168,7 @@ def _come(w: Run, r: int, i: int) -> None:
     w.next_at[len(w.replicas) + r] = w.requests[queue.head].ready
 
 
-@njit(**_INNER)
+@njit(**INNER)
 def _take(w: Run, r: int) -> None:
     """Let the first request that is on its way to replica r be there."""
     a, queue, line = w.replicas[r], w.queues[r, _COMING], w.queues[r, _WAITING]
@@ -222,42 +181,63 @@ def _take(w: Run, r: int) -> None:
     _wake(w, r, w.requests[i].ready)
 
 
-@njit(**_INNER)
+@njit(**INNER)
 def _prefilled_at(w: Run, r: int, u: int, now: float) -> float:
-    """Return when PREFILL replica r would be done with a prompt; *free_after* is then filled in."""
+    """Return when PREFILL replica r would be done with a prompt; fills in *free_after*."""
     first, last, done = w.replicas[r].stage, w.replicas[r].next_stage, now
     for j in range(first, last):
         w.stages[j].free_after = w.stages[j].free
     for _ in range(w.chunks[u]):
         done = now
         for j in range(first, last):
-            done = max(done, w.stages[j].free_after) + w.chunk_s[j, u]
+            done = max(done, w.stages[j].free_after) + w.chunk_s[u, j]
             w.stages[j].free_after = done
     return done
 
 
-@njit(**_INNER)
-def _transfer(w: Run, i: int, pair: tuple[int, int], done: float, is_sent: bool) -> float:
-    """Return when a KV cache that is complete at *done* would be there; send it if *is_sent*."""
-    q, route = w.requests[i], w.routes[pair]
-    start, there = done - w.hidden * w.latency[pair[0], q.prompt], done
+@njit(**INNER)
+def _busy(w: Run, k: int, prompt_tokens: int) -> float:
+    """Return how long part k of a KV route is busy with a prompt's cache."""
+    total = 0.0
+    for v in range(len(w.windows)):
+        total += w.part_s[k, v] * min(prompt_tokens, w.windows[v].tokens)
+    return total
+
+
+@njit(**INNER)
+def _leaves(w: Run, q: Row, pair: tuple[int, int], done: float) -> float:
+    """Return when a KV cache that is complete at *done* begins to leave."""
+    route, start = w.routes[pair], done - w.hidden * w.latency[q.prompt, pair[0]]
     for k in range(route.part, route.next_part):
         start = max(start, w.links[w.part_link[k]].free)
+    return start
+
+
+@njit(**INNER)
+def _there_at(w: Run, q: Row, pair: tuple[int, int], done: float) -> float:
+    """Return when a KV cache that is complete at *done* would be there."""
+    route, start, there = w.routes[pair], _leaves(w, q, pair, done), done
     for k in range(route.part, route.next_part):
-        busy = 0.0
-        for v in range(len(w.windows)):
-            busy += w.part_s[k, v] * min(q.prompt_tokens, w.windows[v].tokens)
-        end = max(start + busy, done + route.last * busy)
-        there = max(there, end)
-        if is_sent:
-            w.links[w.part_link[k]].free = end
-            w.links[w.part_link[k]].busy_s += busy
+        busy = _busy(w, k, q.prompt_tokens)
+        there = max(there, start + busy, done + route.last * busy)
     return there + route.latency
 
 
-@njit(**_INNER)
-def _end_prefill(w: Run, r: int) -> None:
-    """Send a KV cache to a decoder: PREFILL replica r is done with its first prompt."""
+@njit(**INNER)
+def _send(w: Run, q: Row, pair: tuple[int, int], done: float) -> None:
+    """Send a KV cache that is complete at *done*."""
+    route, start = w.routes[pair], _leaves(w, q, pair, done)
+    q.ready = _there_at(w, q, pair, done)
+    q.wait_kv = q.ready - done
+    for k in range(route.part, route.next_part):
+        link, busy = w.links[w.part_link[k]], _busy(w, k, q.prompt_tokens)
+        link.free = max(start + busy, done + route.last * busy)
+        link.busy_s += busy
+
+
+@njit(**INNER)
+def _end_prefill(w: Run, r: int) -> int:
+    """Send a KV cache to a decoder, returned: PREFILL replica r is done with its first prompt."""
     queue, now = w.queues[r, _WAITING], w.next_at[r]
     i = _unqueue(w.requests, queue)
     q = w.requests[i]
@@ -265,12 +245,13 @@ def _end_prefill(w: Run, r: int) -> None:
     w.replicas[r].pending -= q.prompt_tokens
     if q.decoder < 0:
         _assign(w, r, _decoder(w, r, i, now)[0], i)
-    q.ready = _transfer(w, i, (r, q.decoder), now, True)
-    q.wait_kv = q.ready - now
+    _send(w, q, (r, q.decoder), now)
+    _count(w, q.decoder, 1)
     _come(w, q.decoder, i)
+    return q.decoder
 
 
-@njit(**_INNER)
+@njit(**INNER)
 def _assign(w: Run, entry: int, b: int, i: int) -> None:
     """Let replica b decode request i."""
     w.requests[i].decoder = b
@@ -278,35 +259,27 @@ def _assign(w: Run, entry: int, b: int, i: int) -> None:
     w.routes[entry, b].served += 1.0
 
 
-@njit(**_INNER)
-def _slot_wait(w: Run, r: int) -> tuple[float, float]:
-    """Return the expected wait for a slot of replica r, and the round with one request more."""
-    a, n = w.replicas[r], w.replicas[r].busy
-    for k in range(3):
-        n += w.queues[r, k].length
-    return max(n + 1 - a.slots, 0) / a.rate, w.tpot[r, min(n, a.slots - 1)]
-
-
-@njit(**_INNER)
+@njit(**INNER)
 def _is_less(wait: float, then: float, least: float, second: float) -> bool:
     """Return whether a wait is shorter than the least so far, or equal and what follows is."""
     return wait < least - _TIE_S or (wait <= least + _TIE_S and then < second - _TIE_S)
 
 
-@njit(**_INNER)
+@njit(**INNER)
 def _decoder(w: Run, entry: int, i: int, done: float) -> tuple[int, float, float]:
     """Choose the decoder for what *entry* prefills until *done* (-1: none), its wait, decoding."""
-    best, least, second = -1, np.inf, np.inf
-    tokens = w.requests[i].prompt_tokens + w.requests[i].output_tokens
+    best, least, second, q = -1, np.inf, np.inf, w.requests[i]
+    tokens = q.prompt_tokens + q.output_tokens
     for b in range(len(w.replicas)):
         a, route = w.replicas[b], w.routes[entry, b]
         if a.role != DECODE or tokens > a.kv_tokens or route.latency == np.inf:
             continue
         wait, then = a.pending, 0.0
         if w.routing == SHORTEST_WAIT:
-            wait, step = _slot_wait(w, b)
-            wait += _transfer(w, i, (entry, b), done, False) - done
-            then = w.requests[i].output_tokens * step
+            wait, then = a.slot_wait, q.output_tokens * a.next_round
+            if wait > least + _TIE_S:
+                continue
+            wait += _there_at(w, q, (entry, b), done) - done
         elif w.routing == WEIGHTED:
             wait = (route.served + 1.0) / route.share
         if _is_less(wait, then, least, second):
@@ -314,7 +287,7 @@ def _decoder(w: Run, entry: int, i: int, done: float) -> tuple[int, float, float
     return best, least, second
 
 
-@njit(**_INNER)
+@njit(**INNER)
 def _entry(w: Run, i: int) -> tuple[int, int]:
     """Choose the replica that prefills request i, and its decoder as it looks now; -1: none."""
     q, best, after, least, second = w.requests[i], -1, -1, np.inf, np.inf
@@ -322,19 +295,21 @@ def _entry(w: Run, i: int) -> tuple[int, int]:
         a, b, is_prefill = w.replicas[r], r, w.replicas[r].role == PREFILL
         if a.role == DECODE or q.prompt_tokens + q.output_tokens * (not is_prefill) > a.kv_tokens:
             continue
-        wait, then, done = a.pending, 0.0, q.arrival + w.latency[r, q.prompt]
+        wait, then, late = a.pending, 0.0, 0.0
         if is_prefill:
             done = _prefilled_at(w, r, q.prompt, q.arrival)
+            late = max(done - q.arrival - w.latency[q.prompt, r], 0.0)
+            if w.routing == SHORTEST_WAIT and late > least + _TIE_S:
+                continue
             b, wait, then = _decoder(w, r, i, done)
             wait += a.pending * (w.routing == JSQ)
         elif w.routing == SHORTEST_WAIT:
-            ahead = w.queues[r, _WAITING].length * w.pause[r, q.prompt]
-            wait, step = _slot_wait(w, r)
-            wait = max(wait, ahead + max(a.paused_until - q.arrival, 0.0))
-            then = q.output_tokens * step
+            ahead = w.queues[r, _WAITING].length * w.pause[q.prompt, r]
+            wait = max(a.slot_wait, ahead + max(a.paused_until - q.arrival, 0.0))
+            then = q.output_tokens * a.next_round
         if w.routing == SHORTEST_WAIT:
-            wait += max(done - q.arrival - w.latency[r, q.prompt], 0.0)
-            then += w.latency[r, q.prompt]
+            wait += late
+            then += w.latency[q.prompt, r]
         elif w.routing == WEIGHTED:
             wait = (a.served + 1.0) / a.share
         if b >= 0 and _is_less(wait, then, least, second):
@@ -342,7 +317,7 @@ def _entry(w: Run, i: int) -> tuple[int, int]:
     return best, after
 
 
-@njit(**_INNER)
+@njit(**INNER)
 def _arrive(w: Run, i: int, r: int, b: int) -> None:
     """Give request i to replica r, and with the routing JSQ to decoder b."""
     a, q = w.replicas[r], w.requests[i]
@@ -353,6 +328,7 @@ def _arrive(w: Run, i: int, r: int, b: int) -> None:
     if a.role == MIXED:
         q.decoder = r
         a.pending += q.output_tokens
+        _count(w, r, 1)
         _wake(w, r, q.arrival)
     else:
         _prefill(w, r, i)
@@ -360,41 +336,59 @@ def _arrive(w: Run, i: int, r: int, b: int) -> None:
         _assign(w, r, b, i)
 
 
-@njit(**_INNER)
+@njit(**INNER)
 def _prefill(w: Run, r: int, i: int) -> None:
     """Let request i follow the others through the stages of PREFILL replica r."""
     a, q = w.replicas[r], w.requests[i]
     q.first_token = _prefilled_at(w, r, q.prompt, q.arrival)
     for j in range(a.stage, a.next_stage):
         w.stages[j].free = w.stages[j].free_after
-    q.wait_prefill = max(q.first_token - q.arrival - w.latency[r, q.prompt], 0.0)
-    a.busy_s += w.pause[r, q.prompt]
+    q.wait_prefill = max(q.first_token - q.arrival - w.latency[q.prompt, r], 0.0)
+    a.busy_s += w.pause[q.prompt, r]
     w.next_at[r] = min(w.next_at[r], q.first_token)
 
 
-@njit(cache=True, error_model="numpy")
-def run(w: Run) -> None:
-    """Run all requests to their end; at one time, ends of rounds and prefills come first."""
-    num, i = len(w.replicas), 0
+@njit(**INNER)
+def _sort_in(w: Run, r: int) -> None:
+    """Let replica r take part in who is next, with the times of its next events as they are now."""
+    num, leaves = len(w.replicas), len(w.soonest)
+    w.soonest[r] = min(w.next_at[r], w.next_at[num + r])
+    i = (leaves + r) // 2
+    while i > 0:
+        a, b = w.winner[2 * i], w.winner[2 * i + 1]
+        w.winner[i] = b if w.soonest[b] < w.soonest[a] else a
+        i //= 2
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def run(w: Run, first: int, until: int) -> None:
+    """Run from the arrival of request *first* to that of *until*, or to the end of all.
+
+    At one time, ends of rounds and prefills come before arrivals.
+    """
+    num, i = len(w.replicas), np.int64(first)  # a literal would compile everything twice
     while True:
-        first, soonest = 0, w.next_at[0]
-        for k in range(1, 2 * num):
-            if w.next_at[k] < soonest:
-                first, soonest = k, w.next_at[k]
+        r, b = w.winner[1], -1
+        soonest = w.soonest[r]
         arrival = w.requests[i].arrival if i < len(w.requests) else np.inf
+        if soonest > arrival and i == until:
+            return
         if soonest == np.inf and arrival == np.inf:
             return
-        r = first % num
         if soonest > arrival:
             r, b = _entry(w, i)
             if r >= 0:
                 _arrive(w, i, r, b)
             i += 1
-        elif first >= num:
+        elif w.next_at[num + r] < w.next_at[r]:
             _take(w, r)
         elif w.replicas[r].role == PREFILL:
-            _end_prefill(w, r)
+            b = _end_prefill(w, r)
         else:
             _end(w, r)
         if r >= 0 and w.replicas[r].is_between:
             _resume(w, r)
+        if r >= 0:
+            _sort_in(w, r)
+        if b >= 0:
+            _sort_in(w, b)

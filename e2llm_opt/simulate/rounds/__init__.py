@@ -1,0 +1,1 @@
+"""How long rounds of decoding take, in closed form."""
