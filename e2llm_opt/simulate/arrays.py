@@ -19,6 +19,8 @@ Row = Any
 
 PREFILL, DECODE, MIXED = 0, 1, 2
 SHORTEST_WAIT, JSQ, WEIGHTED = 0, 1, 2
+BLOCK = 16
+"""Replicas that are looked through one by one for the next event."""
 
 
 def _records(whole: str, real: str) -> np.dtype[np.void]:
@@ -81,9 +83,9 @@ class Run(NamedTuple):
     next_at: Floats
     """Time of the next event of each replica, and of the first that is on its way there [2R]."""
     soonest: Floats
-    """The earlier of the two of each replica; inf behind the last one [a power of 2]."""
-    winner: Ints
-    """A tournament for the soonest: row i has that of rows 2i and 2i + 1; the last rows are r."""
+    """The earlier of the two of each replica [R]."""
+    block_soonest: Floats
+    """The earliest of each BLOCK of replicas."""
     windows: Rows
     """WINDOW [W]."""
     groups: Rows

@@ -7,40 +7,22 @@ q rounds take q r0 + slope q (q - 1) / 2. Requests join at the end of a round.
 import numpy as np
 from numba import njit
 
-from e2llm_opt.simulate.arrays import DECODE, JSQ, MIXED, PREFILL, SHORTEST_WAIT, WEIGHTED, Row, Run
+from e2llm_opt.simulate.arrays import (
+    DECODE,
+    JSQ,
+    MIXED,
+    PREFILL,
+    SHORTEST_WAIT,
+    WEIGHTED,
+    Row,
+    Run,
+)
+from e2llm_opt.simulate.queues.kernel import dequeue, enqueue, next_of, note_next
 from e2llm_opt.simulate.rounds.kernel import INNER, MANY, round_of, time_of
 
 _WAITING, _COMING, _PREFILLED = 0, 1, 2
 _TIE_S = 1e-9
 """Expected waits that differ by less are equal, so that rounding does not route [s]."""
-
-
-@njit(**INNER)
-def _queue(requests: Row, queue: Row, i: int) -> None:
-    """Put request i into a queue: behind those that are ready before it, mostly the end."""
-    ready = requests[i].ready
-    if queue.length == 0:
-        queue.head = queue.tail = i
-    elif requests[queue.tail].ready <= ready:
-        requests[queue.tail].behind = i
-        queue.tail = i
-    elif requests[queue.head].ready > ready:
-        requests[i].behind, queue.head = queue.head, i
-    else:
-        k = queue.head
-        while requests[requests[k].behind].ready <= ready:
-            k = requests[k].behind
-        requests[i].behind, requests[k].behind = requests[k].behind, i
-    queue.length += 1
-
-
-@njit(**INNER)
-def _unqueue(requests: Row, queue: Row) -> int:
-    """Take the first request out of a queue."""
-    i = queue.head
-    queue.head = requests[i].behind
-    queue.length -= 1
-    return i
 
 
 @njit(**INNER)
@@ -100,13 +82,13 @@ def _resume(w: Run, r: int) -> None:
     is_mixed = a.role == MIXED
     w.next_at[r], a.is_between = np.inf, 0
     while prefilled.length > 0:
-        _join(w, r, _unqueue(w.requests, prefilled))
+        _join(w, r, dequeue(w.requests, prefilled))
     while waiting.length > 0 and a.busy + is_mixed * w.queues[r, _COMING].length < a.slots:
         q = w.requests[waiting.head]
         if a.kv_used + q.prompt_tokens + q.output_tokens > a.kv_tokens:
             break
         a.kv_used += q.prompt_tokens + q.output_tokens
-        i = _unqueue(w.requests, waiting)
+        i = dequeue(w.requests, waiting)
         if is_mixed:
             _pause(w, r, i)
             return
@@ -164,7 +146,7 @@ def _wake(w: Run, r: int, now: float) -> None:
 def _come(w: Run, r: int, i: int) -> None:
     """Wait for request i, on its way to a slot of replica r: for its KV cache, or its prefill."""
     queue = w.queues[r, _COMING]
-    _queue(w.requests, queue, i)
+    enqueue(w.requests, queue, i)
     w.next_at[len(w.replicas) + r] = w.requests[queue.head].ready
 
 
@@ -172,11 +154,11 @@ def _come(w: Run, r: int, i: int) -> None:
 def _take(w: Run, r: int) -> None:
     """Let the first request that is on its way to replica r be there."""
     a, queue, line = w.replicas[r], w.queues[r, _COMING], w.queues[r, _WAITING]
-    i = _unqueue(w.requests, queue)
+    i = dequeue(w.requests, queue)
     if a.role == MIXED:
         a.pending -= w.requests[i].prompt_tokens
         line = w.queues[r, _PREFILLED]
-    _queue(w.requests, line, i)
+    enqueue(w.requests, line, i)
     w.next_at[len(w.replicas) + r] = w.requests[queue.head].ready if queue.length > 0 else np.inf
     _wake(w, r, w.requests[i].ready)
 
@@ -239,7 +221,7 @@ def _send(w: Run, q: Row, pair: tuple[int, int], done: float) -> None:
 def _end_prefill(w: Run, r: int) -> int:
     """Send a KV cache to a decoder, returned: PREFILL replica r is done with its first prompt."""
     queue, now = w.queues[r, _WAITING], w.next_at[r]
-    i = _unqueue(w.requests, queue)
+    i = dequeue(w.requests, queue)
     q = w.requests[i]
     w.next_at[r] = w.requests[queue.head].first_token if queue.length > 0 else np.inf
     w.replicas[r].pending -= q.prompt_tokens
@@ -324,7 +306,7 @@ def _arrive(w: Run, i: int, r: int, b: int) -> None:
     q.entry, q.ready = r, q.arrival
     a.served += 1.0
     a.pending += q.prompt_tokens
-    _queue(w.requests, w.queues[r, _WAITING], i)
+    enqueue(w.requests, w.queues[r, _WAITING], i)
     if a.role == MIXED:
         q.decoder = r
         a.pending += q.output_tokens
@@ -348,19 +330,7 @@ def _prefill(w: Run, r: int, i: int) -> None:
     w.next_at[r] = min(w.next_at[r], q.first_token)
 
 
-@njit(**INNER)
-def _sort_in(w: Run, r: int) -> None:
-    """Let replica r take part in who is next, with the times of its next events as they are now."""
-    num, leaves = len(w.replicas), len(w.soonest)
-    w.soonest[r] = min(w.next_at[r], w.next_at[num + r])
-    i = (leaves + r) // 2
-    while i > 0:
-        a, b = w.winner[2 * i], w.winner[2 * i + 1]
-        w.winner[i] = b if w.soonest[b] < w.soonest[a] else a
-        i //= 2
-
-
-@njit(cache=True, error_model="numpy", _nrt=False)
+@njit(cache=True, error_model="numpy")
 def run(w: Run, first: int, until: int) -> None:
     """Run from the arrival of request *first* to that of *until*, or to the end of all.
 
@@ -368,7 +338,7 @@ def run(w: Run, first: int, until: int) -> None:
     """
     num, i = len(w.replicas), np.int64(first)  # a literal would compile everything twice
     while True:
-        r, b = w.winner[1], -1
+        r, b = next_of(w), -1
         soonest = w.soonest[r]
         arrival = w.requests[i].arrival if i < len(w.requests) else np.inf
         if soonest > arrival and i == until:
@@ -389,6 +359,6 @@ def run(w: Run, first: int, until: int) -> None:
         if r >= 0 and w.replicas[r].is_between:
             _resume(w, r)
         if r >= 0:
-            _sort_in(w, r)
+            note_next(w, r)
         if b >= 0:
-            _sort_in(w, b)
+            note_next(w, b)

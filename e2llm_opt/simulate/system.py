@@ -14,6 +14,7 @@ from e2llm_opt.cost.transfer import kv_routes
 from e2llm_opt.problem import Role
 from e2llm_opt.runtime import MixedPause
 from e2llm_opt.simulate.arrays import (
+    BLOCK,
     DECODE,
     GROUP,
     LINK,
@@ -140,7 +141,6 @@ class Systems:
         layerwise = costs.problem.runtime.layerwise_kv
         queues = np.zeros((len(actors), 3), QUEUE)
         queues["head"] = -1
-        leaves = 1 << len(actors).bit_length()
         return Run(
             replicas=_replicas(costs, actors, tables["tpot"]),
             requests=self._requests.copy(),
@@ -149,8 +149,8 @@ class Systems:
             stages=stages,
             links=np.zeros(max(len(shared), 1), LINK),
             next_at=np.full(2 * len(actors), np.inf),
-            soonest=np.full(leaves, np.inf),
-            winner=_leftmost(leaves),
+            soonest=np.full(len(actors), np.inf),
+            block_soonest=np.full(-(-len(actors) // BLOCK), np.inf),
             windows=self._windows.copy(),
             groups=groups,
             **tables,
@@ -201,14 +201,6 @@ class Systems:
             "latency": np.ascontiguousarray(latency.T),
             "pause": np.ascontiguousarray(pause.T),
         }
-
-
-def _leftmost(leaves: int) -> Ints:
-    """Return the winners of a tournament of equals [2 leaves]."""
-    found = np.concatenate([np.zeros(leaves, np.int64), np.arange(leaves)])
-    for i in range(leaves - 1, 0, -1):
-        found[i] = found[2 * i]
-    return found
 
 
 def _replicas(costs: Costs, actors: Sequence[Actor], tpot: Floats) -> Rows:

@@ -7,14 +7,9 @@ from numba import njit
 
 from e2llm_opt.simulate.arrays import Row, Run
 
-# Handing over a run takes longer than what most functions do, so all are inlined. None makes an
-# array: without the runtime that counts references to them, all is compiled and run faster.
-INNER: Any = {
-    "error_model": "numpy",
-    "forceinline": True,
-    "_nrt": False,
-    "no_cpython_wrapper": True,
-}
+# Handing over a run takes longer than what most functions do, so all are inlined; and one that
+# returns early counts references to all arrays, so none does.
+INNER: Any = {"error_model": "numpy", "forceinline": True, "no_cpython_wrapper": True}
 """Options of the functions of an event loop."""
 MANY = np.int64(1) << 60
 

@@ -1,0 +1,1 @@
+"""Queues of requests, and of replicas by their next event."""
