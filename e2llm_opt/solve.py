@@ -144,19 +144,27 @@ def _ranked(
     given = finals if finals is not None else _drawn(run, outcomes)
     if not given.arrivals:
         return outcomes, ()
-    from e2llm_opt.search.rank_by_simulation import (  # noqa: PLC0415 - numba takes long to load
-        rank_by_simulation,
-    )
+    from e2llm_opt.search.polish import without_idle  # noqa: PLC0415 - numba takes long to load
+    from e2llm_opt.search.rank_by_simulation import rank_by_simulation  # noqa: PLC0415 - as above
 
-    outcomes = run.ranked(max(top, NUM_SIMULATED))
+    rules = run.search.rules
+    outcomes = [
+        without_idle(run.evaluator, outcome, rules)
+        for outcome in run.ranked(max(top, NUM_SIMULATED))
+    ]
+    rivals: list[Outcome] = []
     stop, seed, progress = how
     for name in PLANNERS if given.rivals is None else given.rivals:
         if name != OURS:
             rival = planner_named(name)(run.costs, progress)
             rival.run(stop, seed)
-            outcomes += rival.ranked(1)
+            rivals += rival.ranked(1)
     found = rank_by_simulation(
-        run.evaluator, outcomes, given, lambda number: run.tell("simulation", number)
+        run.evaluator,
+        outcomes,
+        given,
+        rivals=rivals,
+        tell=lambda number: run.tell("simulation", number),
     )
     num = sum(arrivals.num_requests for arrivals in given.arrivals)
     line = f"the best of {len(found)} candidates, simulated on the same {num} requests"
@@ -178,7 +186,7 @@ def _drawn(run: Planner, outcomes: Sequence[Outcome]) -> Finals:
     if not (is_asked and is_waiting):
         return Finals(arrivals=())
     arrivals = draw_arrivals(problem.workload, _NUM_DRAWN)
-    return Finals(arrivals=(arrivals,), rivals=(), wait_unit_s=unit_s)
+    return Finals(arrivals=(arrivals,), rivals=())
 
 
 def _document(

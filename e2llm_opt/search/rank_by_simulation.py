@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from e2llm_opt.workload.trace import Trace
 
 
+_FINE_S = 1e-3
+"""Simulated waits compare with a rival's after rounding to this [s]."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finals:
     """How the best candidates of a search are simulated, and which others take part.
@@ -37,8 +41,6 @@ class Finals:
         Planners whose plans are candidates, too; None: all.
     routing, mean_context, warmup
         Of every simulation; a warm-up of None is 5 % of the requests, none below 1000.
-    wait_unit_s
-        Waits compare after rounding to this [s].
     """
 
     arrivals: tuple[Trace, ...]
@@ -46,7 +48,6 @@ class Finals:
     routing: Routing = "shortest-wait"
     mean_context: bool = False
     warmup: int | None = None
-    wait_unit_s: float = 1e-3
 
     def warmup_of(self, arrivals: Trace) -> int:
         """Return how many of the first requests do not count."""
@@ -68,6 +69,8 @@ def rank_by_simulation(
     evaluator: Evaluator,
     outcomes: Iterable[Outcome],
     finals: Finals,
+    *,
+    rivals: Sequence[Outcome] = (),
     tell: Callable[[int], None] | None = None,
 ) -> list[Simulated]:
     """Simulate *outcomes* and sort them by the objective, best first.
@@ -75,11 +78,14 @@ def rank_by_simulation(
     Parameters
     ----------
     evaluator
-        Knows the objective.
+        Knows the objective, and the unit in which waits compare.
     outcomes
         Candidates; equal ones are simulated once, and of equally good ones the first stays first.
     finals
         What arrives, the same for all.
+    rivals
+        Further candidates. What is worse than one of them on the objective, waits in milliseconds,
+        comes last, also where the unit hides the difference.
     tell
         Called with the number of the candidate that is simulated next, from 1 on.
 
@@ -90,8 +96,9 @@ def rank_by_simulation(
     can be served: then the objective goes by the simulation alone, and a candidate without a
     steady state is worse only where its requests wait longer.
     """
-    judge = Evaluator(evaluator.candidates, finals.wait_unit_s)
-    different = list({_shape(outcome): outcome for outcome in reversed(list(outcomes))}.values())
+    fine = Evaluator(evaluator.candidates, _FINE_S)
+    every = [*outcomes, *rivals]
+    different = list({_shape(outcome): outcome for outcome in reversed(every)}.values())
     different.reverse()
     simulators = [Simulator(evaluator.costs, arrivals) for arrivals in finals.arrivals]
     runs = []
@@ -104,8 +111,11 @@ def rank_by_simulation(
     found = []
     for outcome, own in zip(different, runs, strict=True):
         figures = _with_means(outcome, own, counts)
-        found.append(Simulated(outcome, figures, judge.key(figures)))
-    return sorted(found, key=lambda one: one.key)
+        found.append(Simulated(outcome, figures, evaluator.key(figures)))
+    theirs = {_shape(rival) for rival in rivals}
+    keys = [fine.key(one.figures)[:2] for one in found if _shape(one.outcome) in theirs]
+    least = min(keys, default=(np.inf,))
+    return sorted(found, key=lambda one: (fine.key(one.figures)[:2] > least, one.key))
 
 
 def actors_of_outcome(costs: Costs, outcome: Outcome) -> list[Actor]:

@@ -19,8 +19,6 @@ Row = Any
 
 PREFILL, DECODE, MIXED = 0, 1, 2
 SHORTEST_WAIT, JSQ, WEIGHTED = 0, 1, 2
-BLOCK = 16
-"""Replicas that are looked through one by one for the next event."""
 
 
 def _records(whole: str, real: str) -> np.dtype[np.void]:
@@ -84,8 +82,6 @@ class Run(NamedTuple):
     """Time of the next event of each replica, and of the first that is on its way there [2R]."""
     soonest: Floats
     """The earlier of the two of each replica [R]."""
-    block_soonest: Floats
-    """The earliest of each BLOCK of replicas."""
     windows: Rows
     """WINDOW [W]."""
     groups: Rows

@@ -4,44 +4,113 @@ A decode batch whose members stay the same advances q rounds at once: round s ta
 q rounds take q r0 + slope q (q - 1) / 2. Requests join at the end of a round.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
-from e2llm_opt.simulate.arrays import (
-    DECODE,
-    JSQ,
-    MIXED,
-    PREFILL,
-    SHORTEST_WAIT,
-    WEIGHTED,
-    Row,
-    Run,
-)
-from e2llm_opt.simulate.queues.kernel import dequeue, enqueue, next_of, note_next
-from e2llm_opt.simulate.rounds.kernel import INNER, MANY, round_of, time_of
+from e2llm_opt.simulate.arrays import DECODE, JSQ, MIXED, PREFILL, SHORTEST_WAIT, WEIGHTED, Row, Run
 
+# Handing over a run takes longer than what most functions do, so all are inlined; and one that
+# returns early counts references to all arrays, so none does.
+_INNER: Any = {"error_model": "numpy", "forceinline": True, "no_cpython_wrapper": True}
 _WAITING, _COMING, _PREFILLED = 0, 1, 2
+_MANY = np.int64(1) << 60
 _TIE_S = 1e-9
 """Expected waits that differ by less are equal, so that rounding does not route [s]."""
 
 
-@njit(**INNER)
+@njit(**_INNER)
+def _enqueue(requests: Row, queue: Row, i: int) -> None:
+    """Put request i into a queue: behind those that are ready before it, mostly the end."""
+    ready = requests[i].ready
+    if queue.length == 0:
+        queue.head = queue.tail = i
+    elif requests[queue.tail].ready <= ready:
+        requests[queue.tail].behind = i
+        queue.tail = i
+    elif requests[queue.head].ready > ready:
+        requests[i].behind, queue.head = queue.head, i
+    else:
+        k = queue.head
+        while requests[requests[k].behind].ready <= ready:
+            k = requests[k].behind
+        requests[i].behind, requests[k].behind = requests[k].behind, i
+    queue.length += 1
+
+
+@njit(**_INNER)
+def _dequeue(requests: Row, queue: Row) -> int:
+    """Take the first request out of a queue."""
+    i = queue.head
+    queue.head = requests[i].behind
+    queue.length -= 1
+    return i
+
+
+@njit(**_INNER)
+def _larger(a0: float, a1: float, b0: float, b1: float) -> tuple[float, float, float]:
+    """Return the larger of the lines a0 + a1 x, b0 + b1 x at 0, and where the other passes it."""
+    if b0 > a0 or (b0 == a0 and b1 > a1):
+        a0, a1, b0, b1 = b0, b1, a0, a1
+    return a0, a1, (a0 - b0) / (b1 - a1) if b1 > a1 else np.inf
+
+
+@njit(**_INNER)
+def _round(w: Run, r: int) -> tuple[float, float, float]:
+    """Return the next round of r [s], its growth a round, and for how many more that holds."""
+    a, kink = w.replicas[r], np.inf
+    n, m = a.busy - 1, w.micro[r, a.busy - 1]
+    share = np.ceil(a.busy / m) / a.busy  # of the requests, those of one micro-batch
+    for v in range(len(w.windows)):
+        window, held, growing, least = w.windows[v], 0, 0, _MANY
+        for k in range(a.busy):
+            left = window.tokens - w.slots[r, k].offset - a.step
+            held += window.tokens - max(left, 0)
+            if left > 0:
+                growing += 1
+                least = min(least, left)
+        window.held, window.growing, kink = held * share, growing * share, min(kink, float(least))
+    total0, total1, most0, most1 = w.hop_back[r, n], 0.0, 0.0, 0.0
+    for j in range(a.stage, a.next_stage):
+        value, slope = w.fixed[j, n], 0.0
+        for g in range(w.stages[j].group, w.stages[j].next_group):
+            group = w.groups[g]
+            held, growing = w.windows[group.window].held, w.windows[group.window].growing
+            read, work = w.read[g, n] + group.read * held, w.work[g, n] + group.work * held
+            up0, up1, crossing = _larger(read, group.read * growing, work, group.work * growing)
+            kink = min(kink, crossing)
+            value, slope = value + up0, slope + up1
+        total0, total1 = total0 + value, total1 + slope
+        most0, most1, crossing = _larger(most0, most1, value, slope)
+        kink = min(kink, crossing)
+    value, slope, crossing = _larger(total0, total1, m * most0, m * most1)
+    return value, slope, min(kink, crossing)
+
+
+@njit(**_INNER)
+def _time(a: Row, rounds: int) -> float:
+    """Return the time of so many rounds of a replica from the last event on [s]."""
+    return rounds * a.round + a.growth * (0.5 * rounds * (rounds - 1))
+
+
+@njit(**_INNER)
 def _plan_rounds(w: Run, r: int) -> None:
     """Decode until the first request is finished, or the time of a round has a kink."""
     a = w.replicas[r]
-    a.rounds = MANY
+    a.rounds = _MANY
     for k in range(a.busy):
         a.rounds = min(a.rounds, w.slots[r, k].last_step - a.step)
     if w.is_mean:
         a.round, a.growth = w.tpot[r, a.busy - 1], 0.0
     else:
-        a.round, a.growth, kink = round_of(w, r)
+        a.round, a.growth, kink = _round(w, r)
         if kink < a.rounds:
             a.rounds = int(np.floor(kink)) + 1
-    w.next_at[r] = a.began + time_of(a, a.rounds)
+    w.next_at[r] = a.began + _time(a, a.rounds)
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _count(w: Run, r: int, change: int) -> None:
     """Count a request that comes to a slot of replica r, or goes, and note what the router sees."""
     a = w.replicas[r]
@@ -50,7 +119,7 @@ def _count(w: Run, r: int, change: int) -> None:
     a.next_round = w.tpot[r, min(a.present, a.slots - 1)]
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _cut_short(w: Run, r: int, now: float) -> None:
     """Stop replica r at the first end of a round that is not before *now*."""
     a = w.replicas[r]
@@ -58,13 +127,13 @@ def _cut_short(w: Run, r: int, now: float) -> None:
     half, b = 0.5 * a.growth, a.round - 0.5 * a.growth
     rounds = gone / b if half == 0.0 else 2.0 * gone / (b + np.sqrt(b * b + 4.0 * half * gone))
     k = min(max(np.int64(rounds) - 1, 0), a.rounds)
-    while k < a.rounds and time_of(a, k) < gone:
+    while k < a.rounds and _time(a, k) < gone:
         k += 1
     a.rounds = k
-    w.next_at[r] = a.began + time_of(a, k)
+    w.next_at[r] = a.began + _time(a, k)
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _join(w: Run, r: int, i: int) -> None:
     """Let request i decode in replica r from now on, the end of a round."""
     a, q = w.replicas[r], w.requests[i]
@@ -75,20 +144,20 @@ def _join(w: Run, r: int, i: int) -> None:
     q.join, q.wait_decode = a.began, a.began - q.ready
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _resume(w: Run, r: int) -> None:
     """Let requests join, prefill, or plan the next rounds: replica r is between two rounds."""
     a, waiting, prefilled = w.replicas[r], w.queues[r, _WAITING], w.queues[r, _PREFILLED]
     is_mixed = a.role == MIXED
     w.next_at[r], a.is_between = np.inf, 0
     while prefilled.length > 0:
-        _join(w, r, dequeue(w.requests, prefilled))
+        _join(w, r, _dequeue(w.requests, prefilled))
     while waiting.length > 0 and a.busy + is_mixed * w.queues[r, _COMING].length < a.slots:
         q = w.requests[waiting.head]
         if a.kv_used + q.prompt_tokens + q.output_tokens > a.kv_tokens:
             break
         a.kv_used += q.prompt_tokens + q.output_tokens
-        i = dequeue(w.requests, waiting)
+        i = _dequeue(w.requests, waiting)
         if is_mixed:
             _pause(w, r, i)
             return
@@ -97,7 +166,7 @@ def _resume(w: Run, r: int) -> None:
         _plan_rounds(w, r)
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _pause(w: Run, r: int, i: int) -> None:
     """Prefill request i in MIXED replica r, which stops decoding for a while."""
     a, q = w.replicas[r], w.requests[i]
@@ -108,7 +177,7 @@ def _pause(w: Run, r: int, i: int) -> None:
     _come(w, r, i)
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _end(w: Run, r: int) -> None:
     """Let requests go that are finished, where planned rounds of replica r are over, or a pause."""
     a, now = w.replicas[r], w.next_at[r]
@@ -132,7 +201,7 @@ def _end(w: Run, r: int) -> None:
     a.is_between = 1
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _wake(w: Run, r: int, now: float) -> None:
     """Let replica r see what has come: now, or when the round that runs or its pause is over."""
     a = w.replicas[r]
@@ -142,28 +211,28 @@ def _wake(w: Run, r: int, now: float) -> None:
         _cut_short(w, r, now)
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _come(w: Run, r: int, i: int) -> None:
     """Wait for request i, on its way to a slot of replica r: for its KV cache, or its prefill."""
     queue = w.queues[r, _COMING]
-    enqueue(w.requests, queue, i)
+    _enqueue(w.requests, queue, i)
     w.next_at[len(w.replicas) + r] = w.requests[queue.head].ready
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _take(w: Run, r: int) -> None:
     """Let the first request that is on its way to replica r be there."""
     a, queue, line = w.replicas[r], w.queues[r, _COMING], w.queues[r, _WAITING]
-    i = dequeue(w.requests, queue)
+    i = _dequeue(w.requests, queue)
     if a.role == MIXED:
         a.pending -= w.requests[i].prompt_tokens
         line = w.queues[r, _PREFILLED]
-    enqueue(w.requests, line, i)
+    _enqueue(w.requests, line, i)
     w.next_at[len(w.replicas) + r] = w.requests[queue.head].ready if queue.length > 0 else np.inf
     _wake(w, r, w.requests[i].ready)
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _prefilled_at(w: Run, r: int, u: int, now: float) -> float:
     """Return when PREFILL replica r would be done with a prompt; fills in *free_after*."""
     first, last, done = w.replicas[r].stage, w.replicas[r].next_stage, now
@@ -177,7 +246,7 @@ def _prefilled_at(w: Run, r: int, u: int, now: float) -> float:
     return done
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _busy(w: Run, k: int, prompt_tokens: int) -> float:
     """Return how long part k of a KV route is busy with a prompt's cache."""
     total = 0.0
@@ -186,7 +255,7 @@ def _busy(w: Run, k: int, prompt_tokens: int) -> float:
     return total
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _leaves(w: Run, q: Row, pair: tuple[int, int], done: float) -> float:
     """Return when a KV cache that is complete at *done* begins to leave."""
     route, start = w.routes[pair], done - w.hidden * w.latency[q.prompt, pair[0]]
@@ -195,7 +264,7 @@ def _leaves(w: Run, q: Row, pair: tuple[int, int], done: float) -> float:
     return start
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _there_at(w: Run, q: Row, pair: tuple[int, int], done: float) -> float:
     """Return when a KV cache that is complete at *done* would be there."""
     route, start, there = w.routes[pair], _leaves(w, q, pair, done), done
@@ -205,7 +274,7 @@ def _there_at(w: Run, q: Row, pair: tuple[int, int], done: float) -> float:
     return there + route.latency
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _send(w: Run, q: Row, pair: tuple[int, int], done: float) -> None:
     """Send a KV cache that is complete at *done*."""
     route, start = w.routes[pair], _leaves(w, q, pair, done)
@@ -217,11 +286,11 @@ def _send(w: Run, q: Row, pair: tuple[int, int], done: float) -> None:
         link.busy_s += busy
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _end_prefill(w: Run, r: int) -> int:
     """Send a KV cache to a decoder, returned: PREFILL replica r is done with its first prompt."""
     queue, now = w.queues[r, _WAITING], w.next_at[r]
-    i = dequeue(w.requests, queue)
+    i = _dequeue(w.requests, queue)
     q = w.requests[i]
     w.next_at[r] = w.requests[queue.head].first_token if queue.length > 0 else np.inf
     w.replicas[r].pending -= q.prompt_tokens
@@ -233,7 +302,7 @@ def _end_prefill(w: Run, r: int) -> int:
     return q.decoder
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _assign(w: Run, entry: int, b: int, i: int) -> None:
     """Let replica b decode request i."""
     w.requests[i].decoder = b
@@ -241,13 +310,13 @@ def _assign(w: Run, entry: int, b: int, i: int) -> None:
     w.routes[entry, b].served += 1.0
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _is_less(wait: float, then: float, least: float, second: float) -> bool:
     """Return whether a wait is shorter than the least so far, or equal and what follows is."""
     return wait < least - _TIE_S or (wait <= least + _TIE_S and then < second - _TIE_S)
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _decoder(w: Run, entry: int, i: int, done: float) -> tuple[int, float, float]:
     """Choose the decoder for what *entry* prefills until *done* (-1: none), its wait, decoding."""
     best, least, second, q = -1, np.inf, np.inf, w.requests[i]
@@ -269,7 +338,7 @@ def _decoder(w: Run, entry: int, i: int, done: float) -> tuple[int, float, float
     return best, least, second
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _entry(w: Run, i: int) -> tuple[int, int]:
     """Choose the replica that prefills request i, and its decoder as it looks now; -1: none."""
     q, best, after, least, second = w.requests[i], -1, -1, np.inf, np.inf
@@ -299,14 +368,14 @@ def _entry(w: Run, i: int) -> tuple[int, int]:
     return best, after
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _arrive(w: Run, i: int, r: int, b: int) -> None:
     """Give request i to replica r, and with the routing JSQ to decoder b."""
     a, q = w.replicas[r], w.requests[i]
     q.entry, q.ready = r, q.arrival
     a.served += 1.0
     a.pending += q.prompt_tokens
-    enqueue(w.requests, w.queues[r, _WAITING], i)
+    _enqueue(w.requests, w.queues[r, _WAITING], i)
     if a.role == MIXED:
         q.decoder = r
         a.pending += q.output_tokens
@@ -318,7 +387,7 @@ def _arrive(w: Run, i: int, r: int, b: int) -> None:
         _assign(w, r, b, i)
 
 
-@njit(**INNER)
+@njit(**_INNER)
 def _prefill(w: Run, r: int, i: int) -> None:
     """Let request i follow the others through the stages of PREFILL replica r."""
     a, q = w.replicas[r], w.requests[i]
@@ -330,6 +399,12 @@ def _prefill(w: Run, r: int, i: int) -> None:
     w.next_at[r] = min(w.next_at[r], q.first_token)
 
 
+@njit(**_INNER)
+def _note_next(w: Run, r: int) -> None:
+    """Note when something happens next at replica r."""
+    w.soonest[r] = min(w.next_at[r], w.next_at[len(w.replicas) + r])
+
+
 @njit(cache=True, error_model="numpy")
 def run(w: Run, first: int, until: int) -> None:
     """Run from the arrival of request *first* to that of *until*, or to the end of all.
@@ -338,7 +413,7 @@ def run(w: Run, first: int, until: int) -> None:
     """
     num, i = len(w.replicas), np.int64(first)  # a literal would compile everything twice
     while True:
-        r, b = next_of(w), -1
+        r, b = np.argmin(w.soonest), -1
         soonest = w.soonest[r]
         arrival = w.requests[i].arrival if i < len(w.requests) else np.inf
         if soonest > arrival and i == until:
@@ -359,6 +434,6 @@ def run(w: Run, first: int, until: int) -> None:
         if r >= 0 and w.replicas[r].is_between:
             _resume(w, r)
         if r >= 0:
-            note_next(w, r)
+            _note_next(w, r)
         if b >= 0:
-            note_next(w, b)
+            _note_next(w, b)

@@ -14,7 +14,6 @@ from e2llm_opt.cost.transfer import kv_routes
 from e2llm_opt.problem import Role
 from e2llm_opt.runtime import MixedPause
 from e2llm_opt.simulate.arrays import (
-    BLOCK,
     DECODE,
     GROUP,
     LINK,
@@ -150,7 +149,6 @@ class Systems:
             links=np.zeros(max(len(shared), 1), LINK),
             next_at=np.full(2 * len(actors), np.inf),
             soonest=np.full(len(actors), np.inf),
-            block_soonest=np.full(-(-len(actors) // BLOCK), np.inf),
             windows=self._windows.copy(),
             groups=groups,
             **tables,

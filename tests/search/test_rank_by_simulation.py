@@ -59,7 +59,8 @@ def test_the_best_by_simulation_comes_first(
 ) -> None:
     assert len(outcomes) > 2
     found = rank_by_simulation(evaluator(problem), reversed(outcomes), Finals(arrivals=(arrivals,)))
-    waits = [round(one.figures.waiting_time_s / 1e-3) for one in found]
+    unit_s = evaluator(problem).ranking.wait_unit_s
+    waits = [round(one.figures.waiting_time_s / unit_s) for one in found]
     assert waits == sorted(waits)
     simulator = Simulator(costs_of(problem), arrivals)
     for one in found:
@@ -107,9 +108,23 @@ def test_an_overloaded_plan_is_ranked_by_its_simulated_wait(
     late = [replace(o, waiting_time_s=float("inf")) for o in outcomes]
     flood = draw_arrivals(busy.workload, 60)
     found = rank_by_simulation(evaluator(busy), late, Finals(arrivals=(flood,)))
-    waits = [one.figures.waiting_time_s for one in found]
+    unit_s = evaluator(busy).ranking.wait_unit_s
+    waits = [round(one.figures.waiting_time_s / unit_s) for one in found]
     assert waits == sorted(waits)
     assert waits[0] < waits[-1] < float("inf")
+
+
+def test_no_rival_waits_less_than_the_first(
+    problem: Problem, outcomes: list[Outcome], arrivals: Trace
+) -> None:
+    finals = Finals(arrivals=(arrivals,))
+    for rival in outcomes:
+        found = rank_by_simulation(evaluator(problem), outcomes, finals, rivals=[rival])
+        assert len(found) == len(outcomes)
+        of_rival = next(one for one in found if one.outcome.replicas == rival.replicas)
+        first = found[0].figures
+        assert first.waiting_time_s <= of_rival.figures.waiting_time_s + 1e-3
+        assert found[0].key <= of_rival.key
 
 
 @pytest.mark.needs_jit

@@ -1,1 +1,0 @@
-"""Queues of requests, and of replicas by their next event."""

@@ -1,1 +1,0 @@
-"""How long rounds of decoding take, in closed form."""
