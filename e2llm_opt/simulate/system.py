@@ -109,8 +109,8 @@ class Systems:
 
     def __init__(self, costs: Costs, arrivals: Trace) -> None:
         self._costs = costs
-        self._prompts, rows = np.unique(arrivals.prompt_tokens, return_inverse=True)
-        self._requests = _requests(arrivals, rows)
+        self._arrivals = arrivals
+        self._prompts, self._rows = np.unique(arrivals.prompt_tokens, return_inverse=True)
         self._windows, self._window_of = _windows(costs)
         self._prefills: dict[tuple[object, ...], Prompts] = {}
         self._decodes: dict[tuple[object, ...], _Decoding] = {}
@@ -142,7 +142,7 @@ class Systems:
         queues["head"] = -1
         return Run(
             replicas=_replicas(costs, actors, tables["tpot"]),
-            requests=self._requests.copy(),
+            requests=_requests(self._arrivals, self._rows),
             slots=np.zeros(tables["tpot"].shape, SLOT),
             queues=queues,
             stages=stages,
