@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from e2llm_opt.simulate.arrays import Run
 
 MANY = 1_000_000
-FEW = 100
+FEW = 40
 """Requests of the plain model, which goes token by token."""
 MOST_MB = 600.0
 LEAST_RATIO = 500.0
