@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 
 Roles: TypeAlias = "tuple[tuple[Group, Role], ...]"
 """Groups in their roles."""
-MAX_GROUPS = 6000
+MAX_GROUPS = 12000
 """Most groups that are enumerated, the smallest first."""
 _MAX_AT_ONCE = 400
 """Columns that enter the program together."""
 _ALL_AT_ONCE = 1500
+_NUM_NEXT = 16
+"""Columns made exact beside those of an optimum with whole replicas."""
+_SHARE_OF_GAP = 0.2
+"""Of the gap that is left: HiGHS need not be more precise while columns are not exact."""
 _MAX_NODES, _FEW_NODES = 20_000, 200
 _SOME = 1e-7
 """More than the rounding of nothing."""
@@ -190,11 +194,17 @@ class CapacityBound:
         for has_large in (False, True) if self._large and is_whole else (True,):
             self._has_large, self._ceiling = has_large, np.inf
             solved = self._relaxed()
-            while not self._is_close() and self._refine_basis(solved):
+            whole = refinements // 2 if is_whole else 0  # kept for whole replicas
+            while not self._is_close() and self._left > whole and self._refine_basis(solved):
                 yield
                 solved = self._relaxed()
             if is_whole:
                 yield from self._whole(solved)
+
+    @property
+    def gap(self) -> float:
+        """How far the best packing is below the bound, as a share of that."""
+        return 1.0 - self._known / self.value if 0 < self.value < np.inf else 1.0
 
     @property
     def is_closed(self) -> bool:
@@ -282,7 +292,7 @@ class CapacityBound:
 
     def _whole(self, solved: Solved) -> Iterator[None]:
         """Solve with whole replicas over the columns that may take part, until all are exact."""
-        ceiling, is_whole = solved.value, False
+        ceiling, is_whole, share = solved.value, False, _SHARE_OF_GAP
         while not self._is_close() and ceiling > 0:
             worth = self._reduced(solved)
             chosen = np.flatnonzero(worth + ceiling >= self._known)
@@ -293,17 +303,25 @@ class CapacityBound:
                 best = np.argsort(-worth[chosen], kind="stable")[:_MAX_AT_ONCE]
                 chosen = np.sort(chosen[best])
             limit = self._deadline - time.monotonic()
-            found = self._program(chosen).whole(limit, _MAX_NODES)
+            gap = share * max(0.0, 1.0 - self._known / self._ceiling)
+            found = self._program(chosen).whole(limit, _MAX_NODES, gap)
             if not is_part:
                 self._lower(found.bound)
             if found.value <= 0:
                 return
-            is_new = self._sharpen(chosen[found.x > _SOME])
+            is_new = self._sharpen(np.concatenate([chosen[found.x > _SOME], self._next(worth)]))
             self._take(chosen, found.x)
             yield
             is_whole = not is_new
             if is_whole and not is_part:
-                return
+                if gap == 0.0:
+                    return
+                share = 0.0  # all of it is exact: what is left is the solver's own gap
+
+    def _next(self, worth: Floats) -> Ints:
+        """Return the most promising columns that are not exact: they would be taken next."""
+        order = np.argsort(-worth, kind="stable")
+        return np.array([v for v in order.tolist() if v not in self._is_refined][:_NUM_NEXT], int)
 
     def _take(self, chosen: Ints, x: Floats) -> None:
         """Keep a packing, its groups without the devices that idle, and its true capacity."""

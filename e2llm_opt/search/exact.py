@@ -87,6 +87,11 @@ class Exact:
         self.limit = bound.value
 
     @property
+    def gap(self) -> float:
+        """How far the best packing, links left out, is below the bound, as a share of that."""
+        return 1.0 if self.bound is None else self.bound.gap
+
+    @property
     def is_closed(self) -> bool:
         """Whether the best packing found has as much as the bound says."""
         return self.bound is not None and self.bound.is_closed

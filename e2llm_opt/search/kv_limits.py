@@ -52,7 +52,7 @@ class KvLimits:
                 if kind == "card" and way == direction:
                     total[name.rpartition("/")[0]] += capacity
             self._cards[role] = np.array(
-                [np.inf if shared[own.host] > 1 else total[own.host] for own in devices]
+                [np.inf if shared[own.host] > 1 else total[own.host] or np.inf for own in devices]
             )
 
     def of_classes(self, role: Role, heads: list[int]) -> Floats:

@@ -153,8 +153,8 @@ class Packing:
         prices[2:] *= self._unit
         return Solved(value, value, found.x[1 : 1 + self._num], prices)
 
-    def whole(self, time_limit_s: float, max_nodes: int) -> Solved:
-        """Solve it with whole replicas, as far as the limits allow."""
+    def whole(self, time_limit_s: float, max_nodes: int, gap: float = 0.0) -> Solved:
+        """Solve it with whole replicas, as far as the limits allow, or to a relative *gap*."""
         from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - as above
         from scipy.sparse import csr_array  # noqa: PLC0415 - as above
 
@@ -167,7 +167,7 @@ class Packing:
                 bounds=Bounds(0.0, np.inf),
                 options={
                     "node_limit": max_nodes,
-                    "mip_rel_gap": _CLOSE,
+                    "mip_rel_gap": max(gap, _CLOSE),
                     "time_limit": seconds,
                 },
             )

@@ -47,6 +47,8 @@ _QUICK_ASSIGNMENTS = 250
 """Most role assignments a grouping while the genetic algorithm runs."""
 _BATCH = 128
 """Sets of groups that are judged together: an array more costs less than a call more."""
+_SMALL_GAP = 0.02
+"""Of the exact method; evolution would hardly close it."""
 _MANY = 1000
 """Assignments of roles that are judged without waiting for more sets."""
 _UNFIT = 1e18
@@ -147,7 +149,8 @@ class Search:
         for step, found in enumerate(self.exact.solve(known, stop, self.teller.elapsed_s)):
             self.offer(found)
             self.tell("program", step + 1, self._leader(self.archive))
-        return is_near(self, stop) and len(self.devices) > _MAX_THOROUGH
+        num, is_good = len(self.devices), self.exact.gap <= _SMALL_GAP
+        return (is_good and num > MAX_DEVICES) or (is_near(self, stop) and num > _MAX_THOROUGH)
 
     def offer(self, packings: Sequence[Roles]) -> None:
         """Judge *packings* in their roles, and in those that look best, and keep what is good."""
@@ -159,8 +162,7 @@ class Search:
 
     def best_key(self) -> Key | None:
         """Return the key of the best choice so far, links left out."""
-        kept = self.archive.choices(self.aim)
-        return kept[0].key if kept else None
+        return next((choice.key for choice in self.archive.choices(self.aim)), None)
 
     def best(self, scope: Scope) -> Outcome | None:
         """Return the best outcome of *scope*, polished; of the aim also against the baselines.
