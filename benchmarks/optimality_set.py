@@ -37,7 +37,7 @@ def quick_names() -> tuple[str, ...]:
     """Return a few of each size."""
     return (
         *neutral.ANNEALING,
-        *(f"distinct-{num}-{seed}" for num in (4, 6, 8, 10) for seed in (0, 1)),
+        *(f"distinct-{num}-0" for num in DISTINCT),
         *("classes-12-in-3-0", "classes-20-in-4-0", "classes-40-in-6-0"),
     )
 

@@ -309,7 +309,9 @@ class CapacityBound:
                 self._lower(found.bound)
             if found.value <= 0:
                 return
-            is_new = self._sharpen(np.concatenate([chosen[found.x > _SOME], self._next(worth)]))
+            is_new = self._sharpen(chosen[found.x > _SOME])
+            if is_new:
+                self._sharpen(self._next(worth))
             self._take(chosen, found.x)
             yield
             is_whole = not is_new
