@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from e2llm_opt.problem import Role
 from e2llm_opt.search.bound import CapacityBound
+from e2llm_opt.search.pool import best_packing
 from e2llm_opt.search.roles import wanted_roles
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class Exact:
             yield bound.packings[told:]
             told = len(bound.packings)
         self.limit = bound.value
+        if not bound.is_closed:
+            yield [best_packing(self._candidates, self._rules)]
         for roles in _SCOPES:
             if set(roles) < set(bound.roles):
                 yield bound.packing_of(roles)
