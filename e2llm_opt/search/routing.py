@@ -156,6 +156,8 @@ def _relieve(
     pool = np.array([flows[flow] for flow in order])
     if pool.sum() > 0:
         pool *= wanted / pool.sum()
+    if (matrix @ pool <= bound * (1 + 1e-9)).all():
+        return limit, {flow: float(rate) for flow, rate in zip(order, pool, strict=True)}
     # Least total deviation |x - pool|: one more variable d >= |x - pool| for each flow.
     num = len(order)
     eye = np.eye(num)
@@ -176,16 +178,15 @@ def _limits(
     costs: Costs, replicas: tuple[Candidate, ...], order: list[Flow], loads: dict[Flow, Loads]
 ) -> tuple[Floats, Floats]:
     """Rows of A x <= b: each replica's service rate, each link's bandwidth."""
-    output = costs.output_tokens
-    rows, bound = [], []
-    for r, candidate in enumerate(replicas):
-        rows.append([1.0 if r in flow else 0.0 for flow in order])
-        bound.append(candidate.service_rate(output))
-    for resource in sorted({r for load in loads.values() for r in load}):
-        speed = costs.network.capacity[resource]
-        rows.append([loads[flow].get(resource, 0.0) / speed for flow in order])
-        bound.append(1.0)
-    return np.array(rows), np.array(bound)
+    resources = sorted({r for load in loads.values() for r in load})
+    row_of = {resource: len(replicas) + i for i, resource in enumerate(resources)}
+    rows = np.zeros((len(replicas) + len(resources), len(order)))
+    for column, flow in enumerate(order):
+        rows[list(flow), column] = 1.0
+        for resource, num_bytes in loads[flow].items():
+            rows[row_of[resource], column] = num_bytes / costs.network.capacity[resource]
+    rates = [candidate.service_rate(costs.output_tokens) for candidate in replicas]
+    return rows, np.array([*rates, *np.ones(len(resources))])
 
 
 def _saturated(
