@@ -10,7 +10,7 @@ import numpy as np
 
 from e2llm_opt.partition.partition import best_cut, decode_demand, mixed_demand, prefill_demand
 from e2llm_opt.problem import Objective, Role
-from e2llm_opt.search.context import longest_cut, max_context, slots_of
+from e2llm_opt.search.context import longest_cut, max_context, slots_of, usable_slots
 from e2llm_opt.search.cut_figures import CutFigures
 from e2llm_opt.search.slots import slot_counts
 
@@ -110,10 +110,15 @@ class Candidate:
         A mean prompt [s].
     pause_s
         How long decode stops for a prompt [s].
-    scv
-        Squared coefficient of variation of the occupancy (of the pause when MIXED).
+    busy_s, scv
+        Mean of the occupancy (of the pause when MIXED) over the prompt lengths [s], and its squared
+        coefficient of variation.
+    behind_s
+        What a prompt waits between the stages of a PREFILL replica right behind another one [s].
     tpot_s
         Round with n + 1 requests [slots] [s].
+    usable
+        Share of the time that memory has room for n + 1 requests [slots].
     micro_batches
         Micro-batches with all slots full.
     spilled
@@ -129,8 +134,11 @@ class Candidate:
     prefill_latency_s: float
     occupancy_s: float
     pause_s: float
+    busy_s: float
     scv: float
+    behind_s: float
     tpot_s: Floats
+    usable: Floats
     micro_batches: int
     spilled: Spilled
     max_context_tokens: int = 0
@@ -374,6 +382,7 @@ class Candidates:
 
     def _with_figures(self, group: Group, role: Role, cut: Cut, figures: Figures) -> Candidate:
         slots, is_asked = figures.slots, self.costs.problem.objective is Objective.MAX_CONTEXT
+        spread = self._figures.spread(cut, role, figures)
         return Candidate(
             group=group,
             role=role,
@@ -382,8 +391,11 @@ class Candidates:
             prefill_latency_s=figures.latency_s,
             occupancy_s=figures.occupancy_s,
             pause_s=self._figures.pause(figures, role),
-            scv=self._figures.scv(cut, role, figures.spilled),
+            busy_s=spread.busy_s,
+            scv=spread.scv,
+            behind_s=spread.behind_s,
             tpot_s=figures.tpot_s,
+            usable=usable_slots(self.costs, cut, figures, role),
             micro_batches=int(figures.micro_batches[-1]),
             spilled=figures.spilled,
             max_context_tokens=max_context(self.costs, cut, slots, figures.spilled)
