@@ -137,7 +137,7 @@ def pool_of(
     for r, (first, second, both) in enumerate(found):
         if first is not None:
             occupancy[r], latency[r] = first.occupancy_s, first.prefill_latency_s
-            behind[r], scv[r], busy[0, r] = first.behind_s, first.scv, first.busy_s
+            busy[0, r], scv[r], behind[r] = first.spread
         for i, candidate in enumerate((second, both)):
             if candidate is not None:
                 slots[i, r] = candidate.slots
@@ -145,7 +145,7 @@ def pool_of(
                 usable[i, r, : candidate.slots] = candidate.usable
         if both is not None:
             pause[r], mixed_latency[r] = both.pause_s, both.prefill_latency_s
-            mixed_scv[r], busy[1, r] = both.scv, both.busy_s
+            busy[1, r], mixed_scv[r], _ = both.spread
     shorter = workload.output.mean_of_shorter / workload.output.mean
     return Pool(
         occupancy=occupancy,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.spill import Spilled
     from e2llm_opt.partition.partition import Criterion, Demand
     from e2llm_opt.problem import Problem
-    from e2llm_opt.search.cut_figures import Figures
+    from e2llm_opt.search.cut_figures import Figures, Spread
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -110,15 +110,10 @@ class Candidate:
         A mean prompt [s].
     pause_s
         How long decode stops for a prompt [s].
-    busy_s, scv
-        Mean of the occupancy (of the pause when MIXED) over the prompt lengths [s], and its squared
-        coefficient of variation.
-    behind_s
-        What a prompt waits between the stages of a PREFILL replica right behind another one [s].
-    tpot_s
-        Round with n + 1 requests [slots] [s].
-    usable
-        Share of the time that memory has room for n + 1 requests [slots].
+    spread
+        What prompts whose lengths vary do.
+    tpot_s, usable
+        Round with n + 1 requests [s]; share of the time that memory has room for them [slots].
     micro_batches
         Micro-batches with all slots full.
     spilled
@@ -134,9 +129,7 @@ class Candidate:
     prefill_latency_s: float
     occupancy_s: float
     pause_s: float
-    busy_s: float
-    scv: float
-    behind_s: float
+    spread: Spread
     tpot_s: Floats
     usable: Floats
     micro_batches: int
@@ -382,7 +375,6 @@ class Candidates:
 
     def _with_figures(self, group: Group, role: Role, cut: Cut, figures: Figures) -> Candidate:
         slots, is_asked = figures.slots, self.costs.problem.objective is Objective.MAX_CONTEXT
-        spread = self._figures.spread(cut, role, figures)
         return Candidate(
             group=group,
             role=role,
@@ -391,9 +383,7 @@ class Candidates:
             prefill_latency_s=figures.latency_s,
             occupancy_s=figures.occupancy_s,
             pause_s=self._figures.pause(figures, role),
-            busy_s=spread.busy_s,
-            scv=spread.scv,
-            behind_s=spread.behind_s,
+            spread=self._figures.spread(cut, role, figures),
             tpot_s=figures.tpot_s,
             usable=usable_slots(self.costs, cut, figures, role),
             micro_batches=int(figures.micro_batches[-1]),

@@ -56,7 +56,7 @@ def test_long_answers_stay_longer_and_so_fill_memory() -> None:
 def test_what_draws_find_in_slots_is_the_share_that_fits() -> None:
     """Draw in proportion to the answers' lengths, add up twelve, count those below the room.
 
-    The skewness of what is drawn, 1.8, makes a normal sum of twelve wrong by up to 0.4 · 1.8 / (6 √12).
+    Skewness 1.8 makes a normal sum of twelve wrong by up to 0.4 · 1.8 / (6 √12).
     """
     random, asked = np.random.default_rng(1), workload(500, 600, 0.5)
     drawn = [
@@ -96,16 +96,17 @@ def test_mean_occupancy_and_catching_up_are_what_draws_say(cv: float) -> None:
     times = prefill_of_lengths(candidates.costs, cut, drawn)
     rest = times.latency_s - times.occupancy_s
     behind = np.maximum(rest[::2] - rest[1::2], 0.0).mean()
-    assert found.busy_s == pytest.approx(times.occupancy_s.mean(), rel=0.03)
-    assert found.scv == pytest.approx((times.occupancy_s.std() / found.busy_s) ** 2, rel=0.15)
-    assert found.behind_s == pytest.approx(behind, rel=0.25, abs=0.01)
+    busy, scv, waits = found.spread
+    assert busy == pytest.approx(times.occupancy_s.mean(), rel=0.03)
+    assert scv == pytest.approx((times.occupancy_s.std() / busy) ** 2, rel=0.15)
+    assert waits == pytest.approx(behind, rel=0.25, abs=0.01)
 
 
 def test_prompts_that_are_all_alike_never_catch_up() -> None:
     candidates, cut = prefiller(0.0)
     found = candidates.at_cut(cut, Role.PREFILL)
     assert found is not None
-    assert (found.scv, found.behind_s, found.busy_s) == (0.0, 0.0, found.occupancy_s)
+    assert found.spread == (found.occupancy_s, 0.0, 0.0)
 
 
 def test_slots_that_memory_limits_are_not_always_usable() -> None:
