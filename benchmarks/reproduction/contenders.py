@@ -1,0 +1,190 @@
+"""Plans that are compared, printed or searched, and what a simulation says of each."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+from unittest import mock
+
+import numpy as np
+
+from benchmarks.reproduction import printed
+from e2llm_opt.check.check import check
+from e2llm_opt.check.complete import completed
+from e2llm_opt.cost.costs import costs_of
+from e2llm_opt.cost.pipeline import Decode, decode_stages
+from e2llm_opt.planners import planner_named
+from e2llm_opt.search.context import max_context
+from e2llm_opt.search.stop import Stop
+from e2llm_opt.simulate.simulate import actors_of, run_actors
+from e2llm_opt.simulate.system import Actor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from e2llm_opt import Problem
+    from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.cost.cut import Cut
+    from e2llm_opt.cost.spill import Spilled
+    from e2llm_opt.search.evaluate import Outcome
+    from e2llm_opt.simulate.simulate import Routing, Simulation
+    from e2llm_opt.workload.trace import Trace
+
+OVERLOAD_PER_S: Final = 1e3
+"""No plan serves so much, so that planners look for capacity."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """Replicas as they run.
+
+    Parameters
+    ----------
+    name
+        Whose plan it is.
+    problem
+        Gives the cost model.
+    actors
+        The replicas.
+    capacity_per_s
+        By the formulas [requests/s].
+    routing
+        ``shortest-wait`` unless a planner's own routing is asked for.
+    has_paper_batches
+        As many micro-batches as stages, as the paper runs its pipelines, in place of the best.
+    """
+
+    name: str
+    problem: Problem
+    actors: tuple[Actor, ...]
+    capacity_per_s: float
+    routing: Routing = "shortest-wait"
+    has_paper_batches: bool = False
+
+    @property
+    def shape(self) -> frozenset[tuple[object, ...]]:
+        """What makes two contenders the same replicas."""
+        return frozenset((a.role, a.cut, a.slots, a.spilled) for a in self.actors)
+
+    def __str__(self) -> str:
+        """Return the replicas: role, slots, devices with their layers (spilled ones)."""
+        return "; ".join(sorted(map(self._said, self.actors)))
+
+    def _said(self, actor: Actor) -> str:
+        away = actor.spilled or ((),) * len(actor.cut)
+        stages = []
+        for (d, start, stop), spilled in zip(actor.cut, away, strict=True):
+            layers = f"{stop - start}({len(spilled)})" if spilled else f"{stop - start}"
+            stages.append(f"{self.problem.devices[d].name}:{layers}")
+        slots = "" if actor.role == "PREFILL" else f"{actor.slots}"
+        return f"{actor.role[0]}{slots} {{{', '.join(stages)}}}"
+
+
+class Means(NamedTuple):
+    """Means over the served requests of all runs; waits are as docs/simulator.md defines them."""
+
+    wait_s: float
+    ttft_s: float
+    latency_s: float
+    tokens_per_s: float
+    """Of a stream, once it decodes [tokens/s]."""
+    rejected: int = 0
+
+
+def printed_plan(who: str, problem: Problem, data_set: str) -> Contender:
+    """Return a plan of the paper's Tables III-VI with its own cuts, slots and spilled layers.
+
+    The paper ran it, so that it breaks the floor of 15 tokens a second here and there is no
+    reason to leave it out, and each slot holds what is planned for, whatever our memory rule says.
+    """
+    report = check(printed.document(who, data_set), problem)
+    context = problem.workload.context_tokens
+    actors = tuple(
+        replace(actor, max_context_tokens=max(actor.max_context_tokens, context))
+        for actor in actors_of(completed(report, problem), problem)
+    )
+    return Contender(
+        name=who, problem=problem, actors=actors, capacity_per_s=report.capacity_per_s or 0.0
+    )
+
+
+def searched(name: str, problem: Problem, num: int = 1) -> list[Contender]:
+    """Return up to *num* plans of a planner, best first by its own judgement; seed 0."""
+    run = planner_named(name)(costs_of(problem))
+    run.run(Stop(), 0)
+    return [_contender(name, problem, outcome) for outcome in run.ranked(num)]
+
+
+def _contender(name: str, problem: Problem, outcome: Outcome) -> Contender:
+    costs = costs_of(problem)
+    actors = tuple(
+        Actor(
+            role=found.role,
+            cut=found.cut,
+            slots=found.slots,
+            spilled=found.spilled,
+            max_context_tokens=max_context(costs, found.cut, found.slots, found.spilled),
+            rate_per_s=rate,
+        )
+        for found, rate in zip(outcome.replicas, outcome.traffic.rates_per_s, strict=True)
+    )
+    capacity = outcome.traffic.capacity_per_s
+    return Contender(name=name, problem=problem, actors=actors, capacity_per_s=capacity)
+
+
+def run(contender: Contender, arrivals: Trace, warmup: int = 0) -> Simulation:
+    """Simulate one run."""
+    how = (contender.routing, False, warmup)
+    with _batches(contender):
+        return run_actors(costs_of(contender.problem), contender.actors, arrivals, how=how)
+
+
+def measured(contender: Contender, traces: Sequence[Trace], warmup: int = 0) -> Means:
+    """Return means over all requests of all *traces*, the first *warmup* of each left out."""
+    return means_of([run(contender, trace, warmup) for trace in traces])
+
+
+def means_of(runs: Sequence[Simulation]) -> Means:
+    """Return means over the counted requests of *runs* together."""
+    kept = [one.counted for one in runs]
+
+    def mean(name: str) -> float:
+        values = [getattr(one, name)[counts] for one, counts in zip(runs, kept, strict=True)]
+        return float(np.concatenate(values).mean())
+
+    speed = np.concatenate([1 / one.tpot_s[counts] for one, counts in zip(runs, kept, strict=True)])
+    return Means(
+        wait_s=mean("waiting_time_s"),
+        ttft_s=mean("ttft_s"),
+        latency_s=mean("latency_s"),
+        tokens_per_s=float(speed.mean()),
+        rejected=sum(one.num_rejected for one in runs),
+    )
+
+
+@contextmanager
+def _batches(contender: Contender) -> Iterator[None]:
+    """Let the simulator cut batches as the paper does, where that is asked for."""
+    if not contender.has_paper_batches:
+        yield
+        return
+    with mock.patch("e2llm_opt.simulate.system.decode", _paper_rounds):
+        yield
+
+
+def _paper_rounds(costs: Costs, cut: Cut, slots: int, spilled: Spilled = ()) -> Decode:
+    """Return rounds of 1 … *slots* requests with as many micro-batches as stages.
+
+    Section 3 of the paper: with M batches in flight in M stages a token takes M times the slowest
+    stage.
+    """
+    rounds, counts = np.empty(slots), np.ones(slots, dtype=np.int64)
+    for n in range(1, slots + 1):
+        m = min(len(cut), n)
+        stage, hop = decode_stages(costs, cut, -(-n // m), spilled)
+        busy = stage + hop
+        busy[-1] = stage[-1]  # the hop back keeps no stage busy
+        rounds[n - 1] = max(float((stage + hop).sum()), m * float(busy.max()))
+        counts[n - 1] = m
+    return Decode(rounds, counts)

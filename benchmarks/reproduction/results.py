@@ -1,0 +1,215 @@
+"""The cells as tables: waits beside latencies and speeds, ratios, and where a gain comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks.reproduction import printed
+from benchmarks.reproduction.cells import (
+    E2LLM_BATCHES,
+    LONG_PAUSE,
+    NO_MIXED,
+    SPLITWISE_BATCHES,
+    Cell,
+)
+from benchmarks.reproduction.choice import ADAPTED, SPLITWISE
+from benchmarks.reproduction.figures import eight, verdicts
+from benchmarks.reproduction.setting import CELLS, PATTERNS
+from benchmarks.reproduction.sheets import Sheet
+from e2llm_opt.plan.plan import OURS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_PAIRS = (
+    ("printed E2LLM / printed Splitwise", printed.E2LLM, printed.SPLITWISE),
+    ("… in the paper's own micro-batches", E2LLM_BATCHES, SPLITWISE_BATCHES),
+    ("ours / printed Splitwise", OURS, printed.SPLITWISE),
+    ("adapted / printed Splitwise", ADAPTED, printed.SPLITWISE),
+    ("ours / adapted", OURS, ADAPTED),
+    ("ours / splitwise", OURS, SPLITWISE),
+)
+_CHAIN = (
+    ("better groups and cuts, the rule kept", ADAPTED, printed.SPLITWISE),
+    ("the role rule given up", NO_MIXED, ADAPTED),
+    ("MIXED replicas allowed", OURS, NO_MIXED),
+    ("all three", OURS, printed.SPLITWISE),
+    ("all three, MIXED stops longer", LONG_PAUSE, printed.SPLITWISE),
+)
+
+
+def hops_of(cells: Sequence[Cell]) -> list[float]:
+    """Return the costs of a hop that were run [ms]."""
+    return sorted({cell.hop_ms for cell in cells})
+
+
+def verdict_sheet(cells: Sequence[Cell]) -> Sheet:
+    """Return the promised figures."""
+    rows = [(v.word, v.figure, v.found) for v in verdicts(cells)]
+    return Sheet(
+        title="Figures to reach",
+        rows=[(figure, word) for word, figure, _ in rows],
+        head=("figure", "verdict"),
+        notes=[f"{figure.split(':')[0]}: {found}." for _, figure, found in rows],
+    )
+
+
+def ratio_sheets(cells: Sequence[Cell]) -> list[Sheet]:
+    """Return the ratios of mean waits, a sheet for each cost of a hop."""
+    found = []
+    for hop in hops_of(cells):
+        for pattern in PATTERNS:
+            group = eight(cells, hop, pattern)
+            rows = [("the paper, measured", *(_two(_paper(cell)) for cell in group))]
+            rows += [
+                (name, *_ratios(group, lambda cell, a=a, b=b: cell.ratio(a, b)))
+                for name, a, b in _PAIRS
+                if all({a, b} <= cell.means.keys() for cell in group)
+            ]
+            found.append(
+                Sheet(
+                    title=f"Ratios of mean waits, {_arrivals(pattern)}, hop {hop:g} ms",
+                    head=("", *map(_name, group)),
+                    rows=rows,
+                )
+            )
+    return found
+
+
+def wait_sheets(cells: Sequence[Cell]) -> list[Sheet]:
+    """Return wait, latency and speed of every plan in every cell, and the plans in words."""
+    found = []
+    for hop in hops_of(cells):
+        for pattern in PATTERNS:
+            for data_set in printed.LENGTHS:
+                group = [c for c in eight(cells, hop, pattern) if c.data_set == data_set]
+                if group:
+                    found.append(_wait_sheet(group, hop, pattern, data_set))
+    return found
+
+
+def _wait_sheet(group: Sequence[Cell], hop: float, pattern: str, data_set: str) -> Sheet:
+    head = [f"T = {cell.period_s:g}: wait · latency · tok/s" for cell in group]
+    rows = [
+        (name, *(_three(cell, name) for cell in group))
+        for name in group[0].means
+        if all(name in cell.means for cell in group)
+    ]
+    for who in (printed.E2LLM, printed.SPLITWISE):
+        at = [printed.PERIODS_S.index(cell.period_s) for cell in group]
+        waits, speeds = printed.WAITS_S[who, data_set], printed.SPEEDS_PER_S[who, data_set]
+        rows.append((f"{who}: measured", *(f"{waits[i]:g} · ? · {speeds[i]:g}" for i in at)))
+    plans = {str(cell.plans[OURS]): cell.period_s for cell in reversed(group)}
+    notes = [f"ours from T = {period:g} s: {text}" for text, period in reversed(plans.items())]
+    return Sheet(
+        title=f"{data_set.capitalize()}, {_arrivals(pattern)}, hop {hop:g} ms [s]",
+        head=("plan", *head),
+        rows=rows,
+        notes=notes,
+        is_on_page=pattern == "fixed",
+    )
+
+
+def part_sheets(cells: Sequence[Cell]) -> list[Sheet]:
+    """Return what grouping, the rule and MIXED each do, and what the hop does."""
+    found = []
+    for hop in hops_of(cells):
+        group = eight(cells, hop)
+        rows = [
+            (name, *_ratios(group, lambda cell, a=a, b=b: cell.ratio(a, b)))
+            for name, a, b in _CHAIN
+        ]
+        found.append(
+            Sheet(
+                title=f"Step by step from the printed Splitwise plan to ours, hop {hop:g} ms",
+                head=("ratio of mean waits, fixed period", *map(_name, group)),
+                rows=rows,
+                notes=[_in_words(group)],
+            )
+        )
+    return [*found, _hop_sheet(cells)]
+
+
+def _in_words(group: Sequence[Cell]) -> str:
+    """Return the additive share of each step in the seconds saved, over all cells together."""
+    names = (printed.SPLITWISE, ADAPTED, NO_MIXED, OURS, LONG_PAUSE)
+    total = {name: sum(cell.means[name].wait_s for cell in group) / len(group) for name in names}
+    saved = total[printed.SPLITWISE] - total[OURS]
+    steps = [
+        total[printed.SPLITWISE] - total[ADAPTED],
+        total[ADAPTED] - total[NO_MIXED],
+        total[NO_MIXED] - total[OURS],
+    ]
+    parts = [f"{step:.1f} s ({_share(step, saved)})" for step in steps]
+    return (
+        f"On average over these cells the printed Splitwise plan waits {total[printed.SPLITWISE]:.1f} s "
+        f"and ours {total[OURS]:.1f} s. Of the {saved:.1f} s between them, searching groups and cuts "
+        f"under the same rule accounts for {parts[0]}, giving up the role rule for {parts[1]}, and "
+        f"MIXED replicas for {parts[2]}. Where decode stops for the whole prefill of a MIXED "
+        f"replica, ours waits {total[LONG_PAUSE]:.1f} s."
+    )
+
+
+def _hop_sheet(cells: Sequence[Cell]) -> Sheet:
+    rows = [("the paper, measured", *(_two(printed.printed_ratio(*key)) for key in CELLS))]
+    words = []
+    for hop in hops_of(cells):
+        group = eight(cells, hop)
+        if len(group) < len(CELLS):
+            continue
+        ratios = [cell.ratio(E2LLM_BATCHES, SPLITWISE_BATCHES) for cell in group]
+        rows.append((f"hop {hop:g} ms", *map(_two, ratios)))
+        waits = [
+            sum(cell.means[name].wait_s for cell in group) / len(group)
+            for name in (E2LLM_BATCHES, SPLITWISE_BATCHES)
+        ]
+        words.append(f"{waits[0]:.1f} and {waits[1]:.1f} s at {hop:g} ms")
+    return Sheet(
+        title="What a hop costs: the printed plans of both systems, nothing else changed",
+        head=("printed E2LLM / printed Splitwise", *(f"{d[:3]} {t:g}" for d, t in CELLS)),
+        rows=rows,
+        notes=[
+            f"Mean waits of the printed E2LLM and Splitwise plans over all cells: "
+            f"{'; '.join(words)}. The Splitwise plans have pipelines of two and three devices, the "
+            "E2LLM plans mostly single ones, so that a dear hop is a handicap of those two plans, "
+            "not of a rule about roles."
+        ]
+        if words
+        else [],
+    )
+
+
+def _paper(cell: Cell) -> float:
+    return printed.printed_ratio(cell.data_set, cell.period_s)
+
+
+def _ratios(group: Sequence[Cell], ratio: Callable[[Cell], float]) -> list[str]:
+    return [_two(ratio(cell)) for cell in group]
+
+
+def _two(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _three(cell: Cell, name: str) -> str:
+    means = cell.means[name]
+    lost = f" ({means.rejected} rejected)" if means.rejected else ""
+    return f"{_seconds(means.wait_s)} · {means.latency_s:.1f} · {means.tokens_per_s:.1f}{lost}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %" if whole > 0 else "no gain"
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.data_set[:3]} {cell.period_s:g}"
+
+
+def _arrivals(pattern: str) -> str:
+    return {"fixed": "fixed period", "poisson": "Poisson arrivals"}[pattern]
+
+
