@@ -14,6 +14,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if __name__ == "__main__":  # started as a file: the folder above is not on the 
 from benchmarks.reproduction import printed, results
 from benchmarks.reproduction.cells import Cell, cells_of
 from benchmarks.reproduction.change import NUM_REQUESTS, change_sheets, changes_of, scenarios
+from benchmarks.reproduction.choice import NUM_CANDIDATES
 from benchmarks.reproduction.figures import verdicts
 from benchmarks.reproduction.page import write_page
 from benchmarks.reproduction.setting import HOPS_MS
@@ -52,6 +54,8 @@ class Effort:
         Requests of a long run, and the shares of capacity.
     change
         Requests of each half of an abrupt change.
+    candidates
+        Plans of our search that are simulated in each cell.
     """
 
     hops_ms: tuple[float, ...] = HOPS_MS
@@ -59,9 +63,10 @@ class Effort:
     steady: int = NUM_STEADY
     shares: tuple[float, ...] = SHARES
     change: int = NUM_REQUESTS
+    candidates: int = NUM_CANDIDATES
 
 
-QUICK = Effort(hops_ms=(20.0,), seeds=2, steady=2000, shares=(0.85,), change=300)
+QUICK = Effort(hops_ms=(20.0,), seeds=2, steady=2000, shares=(0.85,), change=300, candidates=24)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +114,8 @@ def run(effort: Effort, traces: tuple[Path | None, Path | None], jobs: int) -> R
     """Run everything, *jobs* parts at a time."""
     asked = [(hop, data_set) for hop in effort.hops_ms for data_set in printed.LENGTHS]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        cells = [pool.submit(cells_of, *key, effort.seeds) for key in asked]
+        how = partial(cells_of, num_seeds=effort.seeds, num_candidates=effort.candidates)
+        cells = [pool.submit(how, *key) for key in asked]
         steady = [pool.submit(steady_of, *key, effort.steady, effort.shares) for key in asked]
         changes = [
             pool.submit(changes_of, scenario, change_hop(effort))
@@ -148,7 +154,7 @@ def _named(record: Any, *names: str) -> dict[str, Any]:  # noqa: ANN401 - any of
 @click.option("--write-docs", is_flag=True, help="Write the figures of docs/headline.md anew.")
 @click.option("--azure-conversation", type=click.Path(exists=True, path_type=Path))
 @click.option("--azure-code", type=click.Path(exists=True, path_type=Path))
-def main(  # noqa: PLR0913, PLR0917 - one parameter an option
+def main(  # noqa: PLR0917 - one parameter an option
     hops: tuple[float, ...],
     seeds: int | None,
     quick: bool,  # noqa: FBT001 - click calls by keyword
@@ -181,8 +187,8 @@ def _introduction(effort: Effort, took: str) -> str:
     hops = ", ".join(f"{hop:g}" for hop in effort.hops_ms)
     return (
         f"Written by `python benchmarks/headline.py --write-docs`; do not edit. Run on "
-        f"{datetime.now(UTC).date().isoformat()} in {took}: hops of {hops} ms, {effort.seeds} seeds "
-        f"a cell, {effort.steady} requests a long run, {effort.change} requests each half of a "
+        f"{datetime.now(UTC).date().isoformat()} in {took}: hops of {hops} ms, {effort.seeds} "
+        f"seeds a cell, {effort.steady} requests a long run, {effort.change} in each half of a "
         "change."
     )
 

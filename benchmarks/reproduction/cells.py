@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.reproduction import printed
@@ -14,7 +15,7 @@ from benchmarks.reproduction.choice import (
     SPLITWISE,
     Field,
     chosen,
-    field_of,
+    rivals_of,
 )
 from benchmarks.reproduction.contenders import (
     Contender,
@@ -23,7 +24,7 @@ from benchmarks.reproduction.contenders import (
     printed_plan,
     searched,
 )
-from benchmarks.reproduction.setting import CELLS, PATTERNS, arrivals_of, problem_of
+from benchmarks.reproduction.setting import PATTERNS, arrivals_of, problem_of
 from e2llm_opt import Constraints
 from e2llm_opt.plan.plan import OURS
 from e2llm_opt.problem import Role
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from e2llm_opt import Problem
     from e2llm_opt.workload.arrivals import Pattern
-    from e2llm_opt.workload.trace import Trace
 
 E2LLM_BATCHES: Final = f"{printed.E2LLM}, its batches"
 SPLITWISE_BATCHES: Final = f"{printed.SPLITWISE}, its batches"
@@ -85,32 +85,42 @@ class Cell:
 
 
 def cells_of(
-    hop_ms: float, data_set: str, num_seeds: int, periods_s: Sequence[float] = printed.PERIODS_S
+    hop_ms: float,
+    data_set: str,
+    num_seeds: int,
+    periods_s: Sequence[float] = printed.PERIODS_S,
+    num_candidates: int = NUM_CANDIDATES,
 ) -> list[Cell]:
-    """Return the cells of one data set at one cost of a hop, both patterns of arrivals."""
+    """Return the cells of one data set at one cost of a hop, both patterns of arrivals.
+
+    Of our search, *num_candidates* plans are simulated.
+    """
     found = []
     for period in periods_s:
         print(f"hop {hop_ms:g} ms, {data_set}, T = {period:g} s", file=sys.stderr, flush=True)
         problem = problem_of(data_set, hop_ms, 1 / period)
-        fields = _fields(problem)
-        fixed = _printed(problem, data_set)
+        draw = partial(arrivals_of, problem, printed.NUM_REQUESTS)
+        few = [trace for pattern in PATTERNS for trace in draw(pattern, range(1))]
+        fields = {
+            name: field.sifted(few) for name, field in _fields(problem, num_candidates).items()
+        }
+        both = fields[OURS].ours + fields[NO_MIXED].ours
+        fields[OURS] = replace(fields[OURS], ours=both)  # so that MIXED replicas never harm
+        fixed = [*_printed(problem, data_set), *_rivals(fields[OURS])]
         for pattern in PATTERNS:
-            traces = arrivals_of(problem, printed.NUM_REQUESTS, pattern, range(num_seeds))
-            plans = [*fixed, *_rivals(fields[OURS])]
-            rows = {one.name: (one, measured(one, traces)) for one in plans}
-            for name, field in fields.items():
-                rows[name] = chosen(field, traces)
+            traces = draw(pattern, range(num_seeds))
+            rows = {one.name: (one, measured(one, traces)) for one in fixed}
+            rows |= {name: chosen(field, traces) for name, field in fields.items()}
+            done = {name: rows[name] for name in ROWS if name in rows}
             found.append(
                 Cell(
                     hop_ms=hop_ms,
                     data_set=data_set,
                     period_s=period,
                     pattern=pattern,
-                    means={name: rows[name][1] for name in ROWS if name in rows},
-                    plans={name: str(rows[name][0]) for name in ROWS if name in rows},
-                    capacity_per_s={
-                        name: rows[name][0].capacity_per_s for name in ROWS if name in rows
-                    },
+                    means={name: means for name, (_, means) in done.items()},
+                    plans={name: str(plan) for name, (plan, _) in done.items()},
+                    capacity_per_s={name: plan.capacity_per_s for name, (plan, _) in done.items()},
                 )
             )
     return found
@@ -127,48 +137,33 @@ def _printed(problem: Problem, data_set: str) -> list[Contender]:
 def _rivals(field: Field) -> list[Contender]:
     """Return the searched plans that are rows; Splitwise also with its own routing."""
     found = [field.rivals[name] for name in (PAPER, ADAPTED, SPLITWISE) if name in field.rivals]
-    found += [
-        replace(one, name=SPLITWISE_JSQ, routing="jsq") for one in found if one.name == SPLITWISE
-    ]
-    return found
+    own = [replace(p, name=SPLITWISE_JSQ, routing="jsq") for p in found if p.name == SPLITWISE]
+    return found + own
 
 
-def _fields(problem: Problem) -> dict[str, Field]:
+def _fields(problem: Problem, num: int) -> dict[str, Field]:
     """Return candidates of ours: all; PREFILL and DECODE only; and with a longer pause.
 
     The longer pause: decode stops for the whole prefill (``mixed_pause: latency``), and not until
     the next prompt could enter.
     """
-    whole = field_of(problem)
-    split = replace(problem, constraints=Constraints(roles="disaggregated"))
-    plans = searched(OURS, split, NUM_CANDIDATES)
-    narrow = Field(
-        ours=tuple(plans),
-        rivals={
-            name: plan
-            for name, plan in whole.rivals.items()
-            if all(actor.role is not Role.MIXED for actor in plan.actors)
-        },
-    )
+    rivals = rivals_of(problem)
+    own = searched(OURS, problem, num)
+    constraints = Constraints(roles="disaggregated")
+    split = searched(OURS, replace(problem, constraints=constraints), num // 2)
     runtime = replace(problem.runtime, mixed_pause=MixedPause.LATENCY)
     harder = replace(problem, runtime=runtime)
-    long = Field(
-        ours=(*searched(OURS, harder, NUM_CANDIDATES), *_under(harder, plans)),
-        rivals={name: _under(harder, [plan])[0] for name, plan in whole.rivals.items()},
-    )
-    return {OURS: whole.with_more(plans), NO_MIXED: narrow, LONG_PAUSE: long}
+    slower = searched(OURS, harder, num // 2)
+    narrow = {name: plan for name, plan in rivals.items() if not _has_mixed(plan)}
+    return {
+        OURS: Field(ours=(*own, *split), rivals=rivals),
+        NO_MIXED: Field(ours=split, rivals=narrow),
+        LONG_PAUSE: Field(
+            ours=(*slower, *(replace(plan, problem=harder) for plan in split)),
+            rivals={name: replace(plan, problem=harder) for name, plan in narrow.items()},
+        ),
+    }
 
 
-def _under(problem: Problem, plans: Sequence[Contender]) -> list[Contender]:
-    """Return the same replicas in another problem, their capacity as it was."""
-    return [replace(plan, problem=problem) for plan in plans]
-
-
-def cell_names() -> list[str]:
-    """Return the eight cells as they head a table."""
-    return [f"{data_set[:3]} {period:g}" for data_set, period in CELLS]
-
-
-def traces_of(problem: Problem, pattern: Pattern, num_seeds: int) -> list[Trace]:
-    """Return the arrivals of a cell."""
-    return arrivals_of(problem, printed.NUM_REQUESTS, pattern, range(num_seeds))
+def _has_mixed(plan: Contender) -> bool:
+    return any(actor.role is Role.MIXED for actor in plan.actors)

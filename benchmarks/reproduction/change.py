@@ -15,12 +15,12 @@ from benchmarks.reproduction.contenders import (
     run,
     searched,
 )
-from benchmarks.reproduction.setting import at_rate, testbed, with_workload
-from benchmarks.reproduction.sheets import Sheet
+from benchmarks.reproduction.setting import at_rate, joined, later, testbed, with_workload
+from benchmarks.reproduction.sheets import UNITS, Sheet, entry
 from e2llm_opt import Lengths
 from e2llm_opt.plan.plan import OURS
 from e2llm_opt.workload.arrivals import draw_arrivals
-from e2llm_opt.workload.trace import Trace, read_trace
+from e2llm_opt.workload.trace import read_trace
 from e2llm_opt.workload.workload import context_for
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt import Problem
     from e2llm_opt.simulate.simulate import Simulation
+    from e2llm_opt.workload.trace import Trace
 
 SHARE: Final = 0.7
 """Arrivals of each half, as a share of what `splitwise-adapted` can serve of that half."""
@@ -73,7 +74,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One planner through one scenario, in each of :data:`WAYS`."""
+    """One planner through one scenario, in each of :data:`WAYS`; none where it lacks a plan."""
 
     scenario: str
     planner: str
@@ -110,35 +111,21 @@ def changes_of(scenario: Scenario, hop_ms: float) -> list[Change]:
     plans = [_plans(problem) for problem in problems]
     found = []
     for name in _PLANNERS:
-        if not all(name in own for own in plans):
-            continue
-        before, after, mixture = (own[name] for own in plans)
-        ways = {
-            FROZEN: _frozen(before, whole, first.num_requests),
-            MIXTURE: _frozen(mixture, whole, first.num_requests),
-            SWITCHED: _switched(before, after, (first, second), None),
-            RELOADED: _switched(before, after, (first, second), RELOAD_S),
-        }
+        ways = {}
+        if all(name in own for own in plans):
+            before, after, mixture = (own[name] for own in plans)
+            ways = {
+                FROZEN: _frozen(before, whole, first.num_requests),
+                MIXTURE: _frozen(mixture, whole, first.num_requests),
+                SWITCHED: _switched(before, after, (first, second), None),
+                RELOADED: _switched(before, after, (first, second), RELOAD_S),
+            }
         found.append(
             Change(
                 scenario=scenario.name, planner=name, rates_per_s=(rates[0], rates[1]), ways=ways
             )
         )
     return found
-
-
-def later(trace: Trace, start_s: float) -> Trace:
-    """Return *trace* with its first request at *start_s*."""
-    return replace(trace, arrival_s=trace.arrival_s - trace.arrival_s[0] + start_s)
-
-
-def joined(first: Trace, second: Trace) -> Trace:
-    """Return both one after the other."""
-    names = ("arrival_s", "prompt_tokens", "output_tokens")
-    parts = {
-        name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names
-    }
-    return Trace(**parts)
 
 
 def _drawn(prompt: Lengths, output: Lengths, num: int, seed: int) -> Trace:
@@ -163,7 +150,7 @@ def _problem(trace: Trace, scenario: Scenario, hop_ms: float) -> Problem:
 def _plans(problem: Problem) -> dict[str, Contender]:
     """Return each planner's plan; ours chosen on requests drawn like those of the problem."""
     found = {name: plan for name in _PLANNERS if name != OURS for plan in searched(name, problem)}
-    field = Field(ours=tuple(searched(OURS, problem, _NUM_CANDIDATES)), rivals=found)
+    field = Field(ours=searched(OURS, problem, _NUM_CANDIDATES), rivals=found)
     traces = [draw_arrivals(problem.workload, 1000, seed=seed) for seed in _TRIAL_SEEDS]
     return {OURS: chosen(field, traces)[0], **found}
 
@@ -192,9 +179,7 @@ def _switched(
     )
 
 
-def _outcome(
-    runs: Sequence[tuple[Simulation, np.ndarray | float]], num_first: int
-) -> Outcome:
+def _outcome(runs: Sequence[tuple[Simulation, np.ndarray | float]], num_first: int) -> Outcome:
     """Return means over *runs*, each with what its requests had waited before it [s]."""
     wait = np.concatenate([one.waiting_time_s + held for one, held in runs])
     latency = np.concatenate([one.latency_s + held for one, held in runs])
@@ -213,29 +198,24 @@ def change_sheets(changes: Sequence[Change], hop_ms: float) -> list[Sheet]:
     groups: dict[str, list[Change]] = {}
     for change in changes:
         groups.setdefault(change.scenario, []).append(change)
-    sheets = []
-    for name, group in groups.items():
-        first, second = group[0].rates_per_s
-        lost = [f"{c.planner}, {way}: {o.rejected} requests rejected" for c in group for way, o in c.ways.items() if o.rejected]
-        sheets.append(
-            Sheet(
-                title=f"{name[0].upper()}{name[1:]}, hop {hop_ms:g} ms [s]",
-                head=("planner", *(f"{way}: wait · 2nd half · latency" for way in WAYS)),
-                rows=[
-                    (
-                        change.planner,
-                        *(
-                            f"{o.wait_s:.1f} · {o.second_s:.1f} · {o.latency_s:.1f}"
-                            for o in change.ways.values()
-                        ),
-                    )
-                    for change in group
-                ],
-                notes=[
-                    f"{first:.3f} requests a second, then {second:.3f}: {100 * SHARE:.0f} % of what "
-                    f"{ADAPTED} can serve of either half.",
-                    *lost,
-                ],
-            )
-        )
-    return sheets
+    return [_sheet(name, group, hop_ms) for name, group in groups.items()]
+
+
+def _sheet(name: str, group: Sequence[Change], hop_ms: float) -> Sheet:
+    rows, seconds = [], []
+    for change in group:
+        done = list(change.ways.values())
+        rows.append((change.planner, *(map(entry, done) if done else ["no plan"] * len(WAYS))))
+        waits = ", ".join(f"{way} {found.second_s:.1f}" for way, found in change.ways.items())
+        seconds += [f"{change.planner}: {waits}"] if waits else []
+    first, second = group[0].rates_per_s
+    rates = (
+        f"{first:.3f} requests a second, then {second:.3f}: {100 * SHARE:.0f} % of what {ADAPTED} "
+        "can serve of either half."
+    )
+    return Sheet(
+        title=f"{name[0].upper()}{name[1:]}, hop {hop_ms:g} ms: {UNITS}",
+        head=("planner", *WAYS),
+        rows=rows,
+        notes=[rates, f"Mean waits of the second half [s]: {'; '.join(seconds)}."],
+    )

@@ -68,8 +68,8 @@ def ratio_to_printed(cell: Cell) -> float:
 
 def _paper_ratio(cells: Sequence[Cell]) -> Verdict:
     figure = (
-        f"printed E2LLM / printed Splitwise, fixed period, hop {SLOW_HOP_MS:g} ms: each cell within "
-        f"{TOLERANCE:g} of the paper's"
+        f"printed E2LLM / printed Splitwise, fixed period, hop {SLOW_HOP_MS:g} ms: each cell "
+        f"within {TOLERANCE:g} of the paper's"
     )
     found = eight(cells, SLOW_HOP_MS)
     if len(found) < len(CELLS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from benchmarks.reproduction import printed
@@ -14,12 +15,12 @@ from benchmarks.reproduction.cells import (
 )
 from benchmarks.reproduction.choice import ADAPTED, SPLITWISE
 from benchmarks.reproduction.figures import eight, verdicts
-from benchmarks.reproduction.setting import CELLS, PATTERNS
-from benchmarks.reproduction.sheets import Sheet
+from benchmarks.reproduction.setting import CELLS, FLOOR_PER_S, PATTERNS
+from benchmarks.reproduction.sheets import UNITS, Sheet, entry
 from e2llm_opt.plan.plan import OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 _PAIRS = (
     ("printed E2LLM / printed Splitwise", printed.E2LLM, printed.SPLITWISE),
@@ -62,7 +63,7 @@ def ratio_sheets(cells: Sequence[Cell]) -> list[Sheet]:
             group = eight(cells, hop, pattern)
             rows = [("the paper, measured", *(_two(_paper(cell)) for cell in group))]
             rows += [
-                (name, *_ratios(group, lambda cell, a=a, b=b: cell.ratio(a, b)))
+                (name, *_ratios(group, a, b))
                 for name, a, b in _PAIRS
                 if all({a, b} <= cell.means.keys() for cell in group)
             ]
@@ -89,9 +90,9 @@ def wait_sheets(cells: Sequence[Cell]) -> list[Sheet]:
 
 
 def _wait_sheet(group: Sequence[Cell], hop: float, pattern: str, data_set: str) -> Sheet:
-    head = [f"T = {cell.period_s:g}: wait · latency · tok/s" for cell in group]
+    head = [f"T = {cell.period_s:g} s" for cell in group]
     rows = [
-        (name, *(_three(cell, name) for cell in group))
+        (name, *(entry(cell.means[name]) for cell in group))
         for name in group[0].means
         if all(name in cell.means for cell in group)
     ]
@@ -101,8 +102,15 @@ def _wait_sheet(group: Sequence[Cell], hop: float, pattern: str, data_set: str) 
         rows.append((f"{who}: measured", *(f"{waits[i]:g} · ? · {speeds[i]:g}" for i in at)))
     plans = {str(cell.plans[OURS]): cell.period_s for cell in reversed(group)}
     notes = [f"ours from T = {period:g} s: {text}" for text, period in reversed(plans.items())]
+    notes += [
+        f"{who} decodes {cell.means[who].tokens_per_s:.1f} tokens a second at T = "
+        f"{cell.period_s:g} s; the searched plans must do {FLOOR_PER_S:g} with full slots."
+        for who in (printed.E2LLM, printed.SPLITWISE)
+        for cell in group[:1]
+        if cell.means[who].tokens_per_s < FLOOR_PER_S
+    ]
     return Sheet(
-        title=f"{data_set.capitalize()}, {_arrivals(pattern)}, hop {hop:g} ms [s]",
+        title=f"{data_set.capitalize()}, {_arrivals(pattern)}, hop {hop:g} ms: {UNITS}",
         head=("plan", *head),
         rows=rows,
         notes=notes,
@@ -116,8 +124,9 @@ def part_sheets(cells: Sequence[Cell]) -> list[Sheet]:
     for hop in hops_of(cells):
         group = eight(cells, hop)
         rows = [
-            (name, *_ratios(group, lambda cell, a=a, b=b: cell.ratio(a, b)))
+            (name, *_ratios(group, a, b))
             for name, a, b in _CHAIN
+            if all({a, b} <= cell.means.keys() for cell in group)
         ]
         found.append(
             Sheet(
@@ -132,21 +141,15 @@ def part_sheets(cells: Sequence[Cell]) -> list[Sheet]:
 
 def _in_words(group: Sequence[Cell]) -> str:
     """Return the additive share of each step in the seconds saved, over all cells together."""
-    names = (printed.SPLITWISE, ADAPTED, NO_MIXED, OURS, LONG_PAUSE)
-    total = {name: sum(cell.means[name].wait_s for cell in group) / len(group) for name in names}
-    saved = total[printed.SPLITWISE] - total[OURS]
-    steps = [
-        total[printed.SPLITWISE] - total[ADAPTED],
-        total[ADAPTED] - total[NO_MIXED],
-        total[NO_MIXED] - total[OURS],
-    ]
-    parts = [f"{step:.1f} s ({_share(step, saved)})" for step in steps]
+    names = (printed.SPLITWISE, ADAPTED, NO_MIXED, OURS)
+    total = [sum(cell.means[name].wait_s for cell in group) / len(group) for name in names]
+    saved = total[0] - total[-1]
+    parts = [f"{a - b:.1f} s ({_share(a - b, saved)})" for a, b in pairwise(total)]
     return (
-        f"On average over these cells the printed Splitwise plan waits {total[printed.SPLITWISE]:.1f} s "
-        f"and ours {total[OURS]:.1f} s. Of the {saved:.1f} s between them, searching groups and cuts "
-        f"under the same rule accounts for {parts[0]}, giving up the role rule for {parts[1]}, and "
-        f"MIXED replicas for {parts[2]}. Where decode stops for the whole prefill of a MIXED "
-        f"replica, ours waits {total[LONG_PAUSE]:.1f} s."
+        f"On average over these cells the printed Splitwise plan waits {total[0]:.1f} s and ours "
+        f"{total[-1]:.1f} s. Of the {saved:.1f} s between them, searching groups and cuts under "
+        f"the same rule accounts for {parts[0]}, giving up the role rule for {parts[1]}, and MIXED "
+        f"replicas for {parts[2]}."
     )
 
 
@@ -164,18 +167,16 @@ def _hop_sheet(cells: Sequence[Cell]) -> Sheet:
             for name in (E2LLM_BATCHES, SPLITWISE_BATCHES)
         ]
         words.append(f"{waits[0]:.1f} and {waits[1]:.1f} s at {hop:g} ms")
+    note = (
+        f"Mean waits of the printed E2LLM and Splitwise plans over all cells: {'; '.join(words)}. "
+        "The Splitwise plans have pipelines of two and three devices, the E2LLM plans of one and "
+        "two, so that a dear hop is a handicap of those plans, not of a rule about roles."
+    )
     return Sheet(
         title="What a hop costs: the printed plans of both systems, nothing else changed",
         head=("printed E2LLM / printed Splitwise", *(f"{d[:3]} {t:g}" for d, t in CELLS)),
         rows=rows,
-        notes=[
-            f"Mean waits of the printed E2LLM and Splitwise plans over all cells: "
-            f"{'; '.join(words)}. The Splitwise plans have pipelines of two and three devices, the "
-            "E2LLM plans mostly single ones, so that a dear hop is a handicap of those two plans, "
-            "not of a rule about roles."
-        ]
-        if words
-        else [],
+        notes=[note] if words else [],
     )
 
 
@@ -183,22 +184,12 @@ def _paper(cell: Cell) -> float:
     return printed.printed_ratio(cell.data_set, cell.period_s)
 
 
-def _ratios(group: Sequence[Cell], ratio: Callable[[Cell], float]) -> list[str]:
-    return [_two(ratio(cell)) for cell in group]
+def _ratios(group: Sequence[Cell], name: str, to: str) -> list[str]:
+    return [_two(cell.ratio(name, to)) for cell in group]
 
 
 def _two(value: float) -> str:
     return f"{value:.2f}"
-
-
-def _three(cell: Cell, name: str) -> str:
-    means = cell.means[name]
-    lost = f" ({means.rejected} rejected)" if means.rejected else ""
-    return f"{_seconds(means.wait_s)} · {means.latency_s:.1f} · {means.tokens_per_s:.1f}{lost}"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def _share(part: float, whole: float) -> str:
@@ -211,5 +202,3 @@ def _name(cell: Cell) -> str:
 
 def _arrivals(pattern: str) -> str:
     return {"fixed": "fixed period", "poisson": "Poisson arrivals"}[pattern]
-
-

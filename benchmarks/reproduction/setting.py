@@ -6,15 +6,17 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from benchmarks import instances
 from benchmarks.reproduction import printed
 from e2llm_opt import Lengths, Problem
 from e2llm_opt.units import MS
 from e2llm_opt.workload.arrivals import draw_arrivals
+from e2llm_opt.workload.trace import Trace
 
 if TYPE_CHECKING:
     from e2llm_opt.workload.arrivals import Pattern
-    from e2llm_opt.workload.trace import Trace
     from e2llm_opt.workload.workload import Workload
 
 HOPS_MS: Final = (0.3, 5.0, 20.0)
@@ -22,13 +24,16 @@ HOPS_MS: Final = (0.3, 5.0, 20.0)
 PATTERNS: Final[tuple[Pattern, ...]] = ("fixed", "poisson")
 CELLS: Final = tuple((name, period) for name in printed.LENGTHS for period in printed.PERIODS_S)
 """Data set and period of each of the eight cells, in the paper's order."""
+FLOOR_PER_S: Final = 15.0
+"""Tokens a second that every searched plan must give each stream, as the paper plans."""
 _STEP_TOKENS = 256
 
 
 @cache
 def testbed() -> Problem:
-    """Return the paper's testbed as the example has it, 15 tokens a second a stream."""
-    return Problem.load(instances.EXAMPLES / "e2llm-testbed.yaml")
+    """Return the paper's testbed as the example has it."""
+    floor = {"min_tokens_per_s": FLOOR_PER_S}
+    return Problem.load(instances.EXAMPLES / "e2llm-testbed.yaml", workload=floor)
 
 
 def problem_of(data_set: str, hop_ms: float, rate_per_s: float) -> Problem:
@@ -63,3 +68,15 @@ def at_rate(problem: Problem, rate_per_s: float) -> Problem:
 def arrivals_of(problem: Problem, num: int, pattern: Pattern, seeds: range) -> list[Trace]:
     """Return *num* requests a seed at the problem's rate; the same lengths in every pattern."""
     return [draw_arrivals(problem.workload, num, pattern=pattern, seed=seed) for seed in seeds]
+
+
+def later(trace: Trace, start_s: float) -> Trace:
+    """Return *trace* with its first request at *start_s*."""
+    return replace(trace, arrival_s=trace.arrival_s - trace.arrival_s[0] + start_s)
+
+
+def joined(first: Trace, second: Trace) -> Trace:
+    """Return both one after the other."""
+    names = ("arrival_s", "prompt_tokens", "output_tokens")
+    parts = {name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names}
+    return Trace(**parts)

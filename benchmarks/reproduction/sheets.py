@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.text import Text
@@ -14,8 +14,12 @@ from e2llm_opt.report.screen import section, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_COLUMNS = 132
-"""Width where the output is no terminal; a terminal may break lines."""
+_COLUMNS = 120
+"""Least width, so that no row is broken where the output is no terminal."""
+
+
+UNITS = "wait [s] · latency [s] · tokens/s of a stream"
+"""What the three numbers of an entry are, all means."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +45,31 @@ class Sheet:
     is_on_page: bool = True
 
 
+class Timed(Protocol):
+    """What an entry shows."""
+
+    @property
+    def wait_s(self) -> float: ...
+    @property
+    def latency_s(self) -> float: ...
+    @property
+    def tokens_per_s(self) -> float: ...
+    @property
+    def rejected(self) -> int: ...
+
+
+def entry(means: Timed) -> str:
+    """Return wait, latency and speed, as :data:`UNITS` says."""
+    lost = f" ({means.rejected} rejected)" if means.rejected else ""
+    wait = f"{means.wait_s:.1f}" if means.wait_s >= 10 else f"{means.wait_s:.2f}"
+    return f"{wait} · {means.latency_s:.1f} · {means.tokens_per_s:.1f}{lost}"
+
+
 def show(sheets: Sequence[Sheet]) -> None:
     """Print *sheets* on stdout."""
-    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
-    if not console.is_terminal:
-        console = Console(
-            file=sys.stdout, width=_COLUMNS, markup=False, emoji=False, highlight=False
-        )
+    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+    console = Console(file=sys.stdout, **plain)
+    console = Console(file=sys.stdout, width=max(console.width, _COLUMNS), **plain)
     for sheet in sheets:
         if sheet.rows:
             body = table(*sheet.head, right=range(1, len(sheet.head)))

@@ -17,7 +17,7 @@ from benchmarks.reproduction.contenders import (
     searched,
 )
 from benchmarks.reproduction.setting import PATTERNS, arrivals_of, at_rate, problem_of
-from benchmarks.reproduction.sheets import Sheet
+from benchmarks.reproduction.sheets import UNITS, Sheet, entry
 from e2llm_opt.plan.plan import OURS
 from e2llm_opt.simulate.simulate import default_warmup
 
@@ -110,7 +110,7 @@ def _runs(
 def _field(name: str, problem: Problem) -> Field:
     own = searched(name, problem, _NUM_CANDIDATES if name == OURS else 1)
     rivals = {who: plan for who in _SEARCHED for plan in searched(who, problem)}
-    return Field(ours=tuple(own), rivals=rivals if name == OURS else {})
+    return Field(ours=own, rivals=rivals if name == OURS else {})
 
 
 def _choice(name: str, field: Field, problem: Problem, pattern: Pattern) -> Contender:
@@ -131,23 +131,18 @@ def steady_sheets(runs: Sequence[Steady], num_requests: int) -> list[Sheet]:
 def _sheet(key: tuple[float, str, Pattern], group: Sequence[Steady], num_requests: int) -> Sheet:
     hop, data_set, pattern = key
     shares = list(group[0].at_own)
-    rows = [
-        (
-            run.name,
-            f"{run.own:.3f}",
-            *(f"{m.wait_s:.2f} · {m.latency_s:.1f}" for m in run.at_own.values()),
-            f"{run.at_same.wait_s:.2f} · {run.at_same.latency_s:.1f} · "
-            f"{run.at_same.tokens_per_s:.1f}",
-        )
-        for run in group
-    ]
-    same = SAME_SHARE * next(run.own for run in group if run.name == printed.SPLITWISE)
+    rows = []
+    for run in group:
+        own = [entry(means) for means in run.at_own.values()]
+        rows.append((run.name, f"{run.own:.3f}", *own, entry(run.at_same)))
+    rate = SAME_SHARE * next(run.own for run in group if run.name == printed.SPLITWISE)
+    kind = f"{data_set.capitalize()}, {pattern} arrivals, hop {hop:g} ms"
     return Sheet(
-        title=f"{data_set.capitalize()}, {pattern} arrivals, hop {hop:g} ms: {num_requests} requests [s]",
+        title=f"{kind}, {num_requests} requests: {UNITS}",
         head=(
             *("plan", "capacity [1/s]"),
-            *(f"{100 * share:.0f} %: wait · latency" for share in shares),
-            f"{same:.3f}/s: wait · latency · tok/s",
+            *(f"{100 * share:.0f} % of it" for share in shares),
+            f"all at {rate:.3f}/s",
         ),
         rows=rows,
         is_on_page=pattern == "poisson",
