@@ -86,6 +86,7 @@ class Results:
     def sheets(self) -> list[Sheet]:
         """Return all tables in reading order."""
         return [
+            results.paper_sheet(),
             *results.wait_sheets(self.cells),
             *results.ratio_sheets(self.cells),
             *results.part_sheets(self.cells),
