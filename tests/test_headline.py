@@ -25,6 +25,8 @@ from benchmarks.reproduction.choice import ADAPTED, SPLITWISE, Field, chosen
 from benchmarks.reproduction.contenders import Contender, Means, measured, printed_plan
 from benchmarks.reproduction.figures import eight, ratio_to_printed, verdicts
 from benchmarks.reproduction.page import write_page
+from benchmarks.reproduction.record import QUICK, Results
+from benchmarks.reproduction.steady import Steady
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.cost.pipeline import decode
 from e2llm_opt.plan.plan import OURS
@@ -310,8 +312,25 @@ def test_traces_joined_keep_every_request() -> None:
 # ------------------------------------------------------------------ the command and its page
 
 
-def all_results(found: list[Cell]) -> headline.Results:
-    return headline.Results(effort=headline.QUICK, cells=found, steady=[], changes=[])
+def all_results(found: list[Cell]) -> Results:
+    means = Means(1.0, 2.0, 3.0, 4.0)
+    steady = Steady(
+        name=printed.SPLITWISE,
+        hop_ms=5.0,
+        data_set="custom",
+        pattern="poisson",
+        own=0.2,
+        at_own={0.85: means},
+        at_same=means,
+    )
+    ways = {way: change.Outcome(1.0, 2.0, 3.0, 4.0, 5) for way in change.WAYS}
+    changes = [
+        change.Change(scenario="a change", planner=name, rates_per_s=(0.1, 0.2), ways=own)
+        for name, own in ((OURS, ways), ("all-mixed", {}))
+    ]
+    return Results(
+        effort=QUICK, cells=found, steady=[steady], changes=changes, date="today", minutes=1.5
+    )
 
 
 @pytest.mark.parametrize(("ours", "code"), [(1.0, 0), (1.3, 1)])
@@ -327,6 +346,11 @@ def test_a_missed_figure_is_an_exit_code(
     assert len(answer["cells"]) == 24
     assert answer["cells"][0]["means"][OURS]["wait_s"] == pytest.approx(0.5 * 191.1 * ours)
     assert [figure["is_reached"] for figure in answer["figures"]].count(False) == 3 * code
+    again = CliRunner().invoke(headline.main, ["--from-json", str(file)])
+    assert (again.exit_code, again.output) == (code, done.output)
+    assert "no plan" in done.output
+    assert "1.00 · 2.0 · 3.0" not in done.output  # the speed is the fourth of the means
+    assert "1.00 · 3.0 · 4.0" in done.output
 
 
 def test_traces_are_given_in_pairs(tmp_path: Path) -> None:
