@@ -38,17 +38,30 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 
-def run(effort: Effort, traces: tuple[Path | None, Path | None], jobs: int) -> Results:
-    """Run everything, *jobs* parts at a time."""
+PARTS = ("cells", "steady", "changes")
+
+
+def run(
+    effort: Effort,
+    traces: tuple[Path | None, Path | None],
+    jobs: int,
+    parts: Sequence[str] = PARTS,
+) -> Results:
+    """Run everything, or some parts, in *jobs* processes."""
     began = time.monotonic()
     asked = [(hop, data_set) for hop in effort.hops_ms for data_set in printed.LENGTHS]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         how = partial(cells_of, num_seeds=effort.seeds, num_candidates=effort.candidates)
-        cells = [pool.submit(how, *key) for key in asked]
-        steady = [pool.submit(steady_of, *key, effort.steady, effort.shares) for key in asked]
+        cells = [pool.submit(how, *key) for key in asked if "cells" in parts]
+        steady = [
+            pool.submit(steady_of, *key, effort.steady, effort.shares)
+            for key in asked
+            if "steady" in parts
+        ]
         changes = [
             pool.submit(changes_of, scenario, effort.change_hop_ms)
             for scenario in scenarios(effort.change, *traces)
+            if "changes" in parts
         ]
         return Results(
             effort=effort,
@@ -73,6 +86,9 @@ def _together(parts: Sequence[Future[list[Any]]]) -> list[Any]:
 @click.option(
     "--from-json", type=click.Path(exists=True, path_type=Path), help="Show a former run."
 )
+@click.option(
+    "--again", type=click.Choice(PARTS), multiple=True, help="Run these parts of it anew."
+)
 @click.option("--write-docs", is_flag=True, help="Write the figures of docs/headline.md anew.")
 @click.option("--azure-conversation", type=click.Path(exists=True, path_type=Path))
 @click.option("--azure-code", type=click.Path(exists=True, path_type=Path))
@@ -83,6 +99,7 @@ def main(  # noqa: PLR0913, PLR0917 - one parameter an option
     jobs: int,
     json_file: Path | None,
     from_json: Path | None,
+    again: tuple[str, ...],
     write_docs: bool,  # noqa: FBT001 - the same
     azure_conversation: Path | None,
     azure_code: Path | None,
@@ -92,6 +109,13 @@ def main(  # noqa: PLR0913, PLR0917 - one parameter an option
         raise click.UsageError("--azure-conversation and --azure-code belong together")
     if from_json is not None:
         found = Results.from_dict(json.loads(from_json.read_text(encoding="utf-8")))
+        if again:
+            anew = run(found.effort, (azure_conversation, azure_code), jobs, again)
+            found = replace(
+                found,
+                **{part: getattr(anew, part) for part in again},
+                minutes=found.minutes + anew.minutes,
+            )
     else:
         effort = QUICK if quick else Effort()
         effort = replace(effort, hops_ms=hops or effort.hops_ms, seeds=seeds or effort.seeds)
@@ -102,7 +126,7 @@ def main(  # noqa: PLR0913, PLR0917 - one parameter an option
     if json_file is not None:
         json_file.write_text(json.dumps(found.to_dict(), indent=1), encoding="utf-8")
     if write_docs:
-        write_page(found.introduction, sheets)
+        write_page(found.introduction, [sheets[-1], *sheets[:-1]])
     if any(verdict.is_reached is False for verdict in verdicts(found.cells)):
         sys.exit(1)
 

@@ -27,6 +27,7 @@ from benchmarks.reproduction.figures import eight, ratio_to_printed, verdicts
 from benchmarks.reproduction.page import write_page
 from benchmarks.reproduction.record import QUICK, Results
 from benchmarks.reproduction.steady import Steady
+from e2llm_opt import Stop
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.cost.pipeline import decode
 from e2llm_opt.plan.plan import OURS
@@ -83,7 +84,7 @@ def test_the_waits_give_the_reductions_that_follow_from_the_paper_s_tables() -> 
 
 def cell(key: tuple[str, float], hop_ms: float, waits: dict[str, float], **more: Pattern) -> Cell:
     """Return a cell of plans that only have waits."""
-    means = {name: Means(wait, 1.0, 2.0, 3.0) for name, wait in waits.items()}
+    means = {name: Means(wait, 1.5, 2.0, 3.0) for name, wait in waits.items()}
     none = dict.fromkeys(waits, "")
     return Cell(
         hop_ms=hop_ms,
@@ -237,7 +238,8 @@ def test_ours_is_the_least_wait_of_all_candidates_rivals_included() -> None:
 @pytest.fixture(scope="module")
 def quick() -> dict[str, Cell]:
     """One cell for real, in both patterns of arrivals."""
-    return {one.pattern: one for one in cells_of(5.0, "custom", 1, [2.0], 8)}
+    stop = Stop(method="ga", max_evaluations=120)
+    return {one.pattern: one for one in cells_of(5.0, "custom", 1, [2.0], 8, stop)}
 
 
 @pytest.mark.parametrize("pattern", ["fixed", "poisson"])
@@ -351,6 +353,37 @@ def test_a_missed_figure_is_an_exit_code(
     assert "no plan" in done.output
     assert "1.00 · 2.0 · 3.0" not in done.output  # the speed is the fourth of the means
     assert "1.00 · 3.0 · 4.0" in done.output
+
+
+def test_parts_of_a_former_run_are_run_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    old, new = all_results(everywhere(ours=1.3)), all_results(everywhere())
+    file, other = tmp_path / "old.json", tmp_path / "new.json"
+    file.write_text(json.dumps(old.to_dict()), encoding="utf-8")
+    asked = []
+
+    def run(*given: object) -> Results:
+        asked.append(given)
+        return new
+
+    monkeypatch.setattr(headline, "run", run)
+    for part, code in (("steady", 1), ("cells", 0)):
+        line = ["--from-json", str(file), "--again", part, "--json", str(other)]
+        done = CliRunner().invoke(headline.main, line)
+        assert done.exit_code == code, done.output
+        assert asked.pop()[-1] == (part,)
+        assert json.loads(other.read_text(encoding="utf-8"))["minutes"] == 3.0
+
+
+def test_rejected_requests_are_told() -> None:
+    waits = {OURS: 1.0, printed.E2LLM: 2.0, printed.SPLITWISE: 2.0}
+    found = [cell(key, 5.0, waits) for key in setting.CELLS[:4]]
+    lost = found[1].means[OURS]._replace(rejected=7)
+    found[1] = replace(found[1], means={**found[1].means, OURS: lost})
+    (sheet,) = results.wait_sheets([replace(one, plans={OURS: "M"}) for one in found])
+    assert sheet.rows[0][1:4] == ("1.00 · 2.0 · 3.0", "1.00 · 2.0 · 3.0*", "1.00 · 2.0 · 3.0")
+    assert sheet.notes[-1].endswith("too long for the plan: e2llm-opt at T = 1 s 7.")
 
 
 def test_traces_are_given_in_pairs(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from benchmarks.reproduction.choice import (
     rivals_of,
 )
 from benchmarks.reproduction.contenders import (
+    WHOLE,
     Contender,
     Means,
     measured,
@@ -33,7 +34,7 @@ from e2llm_opt.runtime import MixedPause
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from e2llm_opt import Problem
+    from e2llm_opt import Problem, Stop
     from e2llm_opt.workload.arrivals import Pattern
 
 E2LLM_BATCHES: Final = f"{printed.E2LLM}, its batches"
@@ -90,10 +91,11 @@ def cells_of(
     num_seeds: int,
     periods_s: Sequence[float] = printed.PERIODS_S,
     num_candidates: int = NUM_CANDIDATES,
+    stop: Stop = WHOLE,
 ) -> list[Cell]:
     """Return the cells of one data set at one cost of a hop, both patterns of arrivals.
 
-    Of our search, *num_candidates* plans are simulated.
+    Of our search, *num_candidates* plans are simulated; *stop* limits every search.
     """
     found = []
     for period in periods_s:
@@ -102,7 +104,8 @@ def cells_of(
         draw = partial(arrivals_of, problem, printed.NUM_REQUESTS)
         few = [trace for pattern in PATTERNS for trace in draw(pattern, range(1))]
         fields = {
-            name: field.sifted(few) for name, field in _fields(problem, num_candidates).items()
+            name: field.sifted(few)
+            for name, field in _fields(problem, num_candidates, stop).items()
         }
         both = fields[OURS].ours + fields[NO_MIXED].ours
         fields[OURS] = replace(fields[OURS], ours=both)  # so that MIXED replicas never harm
@@ -141,19 +144,19 @@ def _rivals(field: Field) -> list[Contender]:
     return found + own
 
 
-def _fields(problem: Problem, num: int) -> dict[str, Field]:
+def _fields(problem: Problem, num: int, stop: Stop) -> dict[str, Field]:
     """Return candidates of ours: all; PREFILL and DECODE only; and with a longer pause.
 
     The longer pause: decode stops for the whole prefill (``mixed_pause: latency``), and not until
     the next prompt could enter.
     """
-    rivals = rivals_of(problem)
-    own = searched(OURS, problem, num)
+    rivals = rivals_of(problem, stop)
+    own = searched(OURS, problem, num, stop)
     constraints = Constraints(roles="disaggregated")
-    split = searched(OURS, replace(problem, constraints=constraints), num // 2)
+    split = searched(OURS, replace(problem, constraints=constraints), num // 2, stop)
     runtime = replace(problem.runtime, mixed_pause=MixedPause.LATENCY)
     harder = replace(problem, runtime=runtime)
-    slower = searched(OURS, harder, num // 2)
+    slower = searched(OURS, harder, num // 2, stop)
     narrow = {name: plan for name, plan in rivals.items() if not _has_mixed(plan)}
     return {
         OURS: Field(ours=(*own, *split), rivals=rivals),

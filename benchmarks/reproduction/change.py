@@ -16,7 +16,7 @@ from benchmarks.reproduction.contenders import (
     searched,
 )
 from benchmarks.reproduction.setting import at_rate, joined, later, testbed, with_workload
-from benchmarks.reproduction.sheets import UNITS, Sheet, entry
+from benchmarks.reproduction.sheets import UNITS, Sheet, entry, rejections
 from e2llm_opt import Lengths
 from e2llm_opt.plan.plan import OURS
 from e2llm_opt.workload.arrivals import draw_arrivals
@@ -40,7 +40,6 @@ NUM_REQUESTS: Final = 2000
 ALL_MIXED: Final = "all-mixed"
 _PLANNERS = (OURS, ALL_MIXED, PAPER, ADAPTED, SPLITWISE)
 _NUM_CANDIDATES = 20
-_TRIAL_SEEDS = range(100, 102)
 _CONVERSATION = Lengths(mean=1155, cv=0.96), Lengths(mean=211, cv=0.77)
 _CODE = Lengths(mean=2048, cv=0.96), Lengths(mean=28, cv=2.15)
 """Azure LLM inference traces of November 2023: rounded means and cv of prompts and answers."""
@@ -108,7 +107,8 @@ def changes_of(scenario: Scenario, hop_ms: float) -> list[Change]:
     second = later(second, float(first.arrival_s[-1]) + 1 / rates[1])
     whole = joined(first, second)
     problems.append(at_rate(_problem(whole, scenario, hop_ms), whole.rate_per_s))
-    plans = [_plans(problem) for problem in problems]
+    seen = (first, second, whole)
+    plans = [_plans(problem, trace) for problem, trace in zip(problems, seen, strict=True)]
     found = []
     for name in _PLANNERS:
         ways = {}
@@ -147,12 +147,11 @@ def _problem(trace: Trace, scenario: Scenario, hop_ms: float) -> Problem:
     return with_workload(workload, hop_ms)
 
 
-def _plans(problem: Problem) -> dict[str, Contender]:
-    """Return each planner's plan; ours chosen on requests drawn like those of the problem."""
+def _plans(problem: Problem, trace: Trace) -> dict[str, Contender]:
+    """Return each planner's plan for *trace*; ours the one of the least wait on it."""
     found = {name: plan for name in _PLANNERS if name != OURS for plan in searched(name, problem)}
     field = Field(ours=searched(OURS, problem, _NUM_CANDIDATES), rivals=found)
-    traces = [draw_arrivals(problem.workload, 1000, seed=seed) for seed in _TRIAL_SEEDS]
-    return {OURS: chosen(field, traces)[0], **found}
+    return {OURS: chosen(field, [trace])[0], **found}
 
 
 def _frozen(plan: Contender, whole: Trace, num_first: int) -> Outcome:
@@ -217,5 +216,13 @@ def _sheet(name: str, group: Sequence[Change], hop_ms: float) -> Sheet:
         title=f"{name[0].upper()}{name[1:]}, hop {hop_ms:g} ms: {UNITS}",
         head=("planner", *WAYS),
         rows=rows,
-        notes=[rates, f"Mean waits of the second half [s]: {'; '.join(seconds)}."],
+        notes=[
+            rates,
+            *rejections(
+                (f"{change.planner}, {way},", found)
+                for change in group
+                for way, found in change.ways.items()
+            ),
+            f"Mean waits of the second half [s]: {'; '.join(seconds)}.",
+        ],
     )

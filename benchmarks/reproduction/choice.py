@@ -12,7 +12,7 @@ from e2llm_opt.planners import PLANNERS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from e2llm_opt import Problem
+    from e2llm_opt import Problem, Stop
     from e2llm_opt.workload.trace import Trace
 
 ADAPTED: Final = "splitwise-adapted"
@@ -49,9 +49,11 @@ class Field:
         return replace(self, ours=tuple(own))
 
 
-def rivals_of(problem: Problem) -> dict[str, Contender]:
+def rivals_of(problem: Problem, stop: Stop) -> dict[str, Contender]:
     """Return the plan of every planner but ours, where it has one."""
-    return {name: plan for name in PLANNERS if name != OURS for plan in searched(name, problem)[:1]}
+    return {
+        name: plan for name in PLANNERS if name != OURS for plan in searched(name, problem, 1, stop)
+    }
 
 
 def chosen(field: Field, traces: Sequence[Trace], warmup: int = 0) -> tuple[Contender, Means]:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 OVERLOAD_PER_S: Final = 1e3
 """No plan serves so much, so that planners look for capacity."""
+WHOLE: Final = Stop()
+"""Searches end by themselves."""
 _EMPTY_S: Final = 2e4
 """After so long the slowest plan has served its last request."""
 
@@ -114,10 +116,12 @@ def printed_plan(who: str, problem: Problem, data_set: str) -> Contender:
 
 
 @lru_cache(maxsize=512)
-def searched(name: str, problem: Problem, num: int = 1) -> tuple[Contender, ...]:
+def searched(
+    name: str, problem: Problem, num: int = 1, stop: Stop = WHOLE
+) -> tuple[Contender, ...]:
     """Return up to *num* plans of a planner, best first by its own judgement; seed 0."""
     run = planner_named(name)(costs_of(problem))
-    run.run(Stop(), 0)
+    run.run(stop, 0)
     return tuple(_contender(name, problem, outcome) for outcome in run.ranked(num))
 
 

@@ -13,10 +13,10 @@ from benchmarks.reproduction.cells import (
     SPLITWISE_BATCHES,
     Cell,
 )
-from benchmarks.reproduction.choice import ADAPTED, SPLITWISE
+from benchmarks.reproduction.choice import ADAPTED, PAPER, SPLITWISE
 from benchmarks.reproduction.figures import eight, verdicts
 from benchmarks.reproduction.setting import CELLS, FLOOR_PER_S, PATTERNS
-from benchmarks.reproduction.sheets import UNITS, Sheet, entry
+from benchmarks.reproduction.sheets import UNITS, Sheet, entry, rejections
 from e2llm_opt.plan.plan import OURS
 
 if TYPE_CHECKING:
@@ -134,6 +134,11 @@ def _wait_sheet(group: Sequence[Cell], hop: float, pattern: str, data_set: str) 
         for cell in group[:1]
         if cell.means[who].tokens_per_s < FLOOR_PER_S
     ]
+    notes += rejections(
+        (f"{name} at T = {cell.period_s:g} s", means)
+        for cell in group
+        for name, means in cell.means.items()
+    )
     return Sheet(
         title=f"{data_set.capitalize()}, {_arrivals(pattern)}, hop {hop:g} ms: {UNITS}",
         head=("plan", *head),
@@ -170,11 +175,16 @@ def _in_words(group: Sequence[Cell]) -> str:
     total = [sum(cell.means[name].wait_s for cell in group) / len(group) for name in names]
     saved = total[0] - total[-1]
     parts = [f"{a - b:.1f} s ({_share(a - b, saved)})" for a, b in pairwise(total)]
+    beside = [
+        f"{name} {sum(cell.means[name].wait_s for cell in group) / len(group):.1f} s"
+        for name in (SPLITWISE, PAPER, printed.E2LLM)
+        if all(name in cell.means for cell in group)
+    ]
     return (
         f"On average over these cells the printed Splitwise plan waits {total[0]:.1f} s and ours "
         f"{total[-1]:.1f} s. Of the {saved:.1f} s between them, searching groups and cuts under "
         f"the same rule accounts for {parts[0]}, giving up the role rule for {parts[1]}, and MIXED "
-        f"replicas for {parts[2]}."
+        f"replicas for {parts[2]}. Beside these wait: {', '.join(beside)}."
     )
 
 

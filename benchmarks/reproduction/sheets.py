@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from e2llm_opt.report.screen import section, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-_COLUMNS = 120
-"""Least width, so that no row is broken where the output is no terminal."""
+_COLUMNS = 170
+"""Width where the output is no terminal, so that no row is broken."""
 
 
 UNITS = "wait [s] · latency [s] · tokens/s of a stream"
@@ -39,8 +40,8 @@ class Sheet:
     """
 
     title: str
-    head: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
     notes: Sequence[str] = field(default=())
     is_on_page: bool = True
 
@@ -59,27 +60,35 @@ class Timed(Protocol):
 
 
 def entry(means: Timed) -> str:
-    """Return wait, latency and speed, as :data:`UNITS` says."""
-    lost = f" ({means.rejected} rejected)" if means.rejected else ""
+    """Return wait, latency and speed, as :data:`UNITS` says; marked where requests got lost."""
+    lost = "*" if means.rejected else ""
     wait = f"{means.wait_s:.1f}" if means.wait_s >= 10 else f"{means.wait_s:.2f}"
     return f"{wait} · {means.latency_s:.1f} · {means.tokens_per_s:.1f}{lost}"
+
+
+def rejections(entries: Iterable[tuple[str, Timed]]) -> list[str]:
+    """Return a note on the requests that named entries rejected, if any."""
+    lost = [f"{name} {means.rejected}" for name, means in entries if means.rejected]
+    if not lost:
+        return []
+    return [f"\\* Without requests that are too long for the plan: {'; '.join(lost)}."]
 
 
 def show(sheets: Sequence[Sheet]) -> None:
     """Print *sheets* on stdout."""
     plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
     console = Console(file=sys.stdout, **plain)
-    console = Console(file=sys.stdout, width=max(console.width, _COLUMNS), **plain)
+    if not console.is_terminal:
+        console = Console(file=sys.stdout, width=_COLUMNS, **plain)
     for sheet in sheets:
-        if sheet.rows:
-            body = table(*sheet.head, right=range(1, len(sheet.head)))
-            for row in sheet.rows:
-                body.add_row(*row)
-            console.print(*section(sheet.title, body), sep="\n")
-        else:
-            console.print(Text(""), Text(sheet.title, style="bold underline"), sep="\n")
+        body = table(*sheet.head)
+        for column in body.columns[1:]:
+            column.justify = "right"
+        for row in sheet.rows:
+            body.add_row(*row)
+        console.print(*section(sheet.title, body), sep="\n")
         for note in sheet.notes:
-            console.print(Text(f"  {note}"))
+            console.print(Padding(Text(note.lstrip("\\")), (0, 0, 0, 2)))
 
 
 def markdown(sheets: Sequence[Sheet]) -> str:
@@ -89,9 +98,8 @@ def markdown(sheets: Sequence[Sheet]) -> str:
         if not sheet.is_on_page:
             continue
         parts.append(f"### {sheet.title}")
-        if sheet.rows:
-            rule = "|".join(["---", *["---:"] * (len(sheet.head) - 1)])
-            lines = [f"| {' | '.join(row)} |" for row in (sheet.head, *sheet.rows)]
-            parts.append("\n".join([lines[0], f"|{rule}|", *lines[1:]]))
+        rule = "|".join(["---", *["---:"] * (len(sheet.head) - 1)])
+        lines = [f"| {' | '.join(row)} |" for row in (sheet.head, *sheet.rows)]
+        parts.append("\n".join([lines[0], f"|{rule}|", *lines[1:]]))
         parts.extend(sheet.notes)
     return "\n\n".join(parts)

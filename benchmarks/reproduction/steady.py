@@ -17,7 +17,7 @@ from benchmarks.reproduction.contenders import (
     searched,
 )
 from benchmarks.reproduction.setting import PATTERNS, arrivals_of, at_rate, problem_of
-from benchmarks.reproduction.sheets import UNITS, Sheet, entry
+from benchmarks.reproduction.sheets import UNITS, Sheet, entry, rejections
 from e2llm_opt.plan.plan import OURS
 from e2llm_opt.simulate.simulate import default_warmup
 
@@ -49,7 +49,8 @@ class Steady:
     at_own
         Means at each share of its own capacity; planned anew for each rate.
     at_same
-        Means at the rate that is the same for all plans; None where that is above its capacity.
+        Means at the rate that is the same for all plans; above its capacity they say how long the
+        run was.
     """
 
     name: str
@@ -131,12 +132,15 @@ def steady_sheets(runs: Sequence[Steady], num_requests: int) -> list[Sheet]:
 def _sheet(key: tuple[float, str, Pattern], group: Sequence[Steady], num_requests: int) -> Sheet:
     hop, data_set, pattern = key
     shares = list(group[0].at_own)
-    rows = []
-    for run in group:
-        own = [entry(means) for means in run.at_own.values()]
-        rows.append((run.name, f"{run.own:.3f}", *own, entry(run.at_same)))
     rate = SAME_SHARE * next(run.own for run in group if run.name == printed.SPLITWISE)
     kind = f"{data_set.capitalize()}, {pattern} arrivals, hop {hop:g} ms"
+    rows, lost = [], []
+    for run in group:
+        own = [entry(means) for means in run.at_own.values()]
+        same = entry(run.at_same) if rate < run.own else "above capacity"
+        rows.append((run.name, f"{run.own:.3f}", *own, same))
+        lost += [(f"{run.name} at {share:g}", means) for share, means in run.at_own.items()]
+        lost.append((f"{run.name} at {rate:.3f}/s", run.at_same))
     return Sheet(
         title=f"{kind}, {num_requests} requests: {UNITS}",
         head=(
@@ -145,5 +149,6 @@ def _sheet(key: tuple[float, str, Pattern], group: Sequence[Steady], num_request
             f"all at {rate:.3f}/s",
         ),
         rows=rows,
+        notes=rejections(lost),
         is_on_page=pattern == "poisson",
     )
