@@ -60,7 +60,7 @@ def run(
         ]
         changes = [
             pool.submit(changes_of, scenario, effort.change_hop_ms)
-            for scenario in scenarios(effort.change, *traces)
+            for scenario in scenarios(effort.change, *traces)[: effort.scenarios]
             if "changes" in parts
         ]
         return Results(

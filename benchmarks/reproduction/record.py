@@ -31,8 +31,8 @@ class Effort:
         Runs of each cell.
     steady, shares
         Requests of a long run, and the shares of capacity.
-    change
-        Requests of each half of an abrupt change.
+    change, scenarios
+        Requests of each half of an abrupt change, and how many changes.
     candidates
         Plans of our search that are simulated in each cell.
     """
@@ -42,6 +42,7 @@ class Effort:
     steady: int = NUM_STEADY
     shares: tuple[float, ...] = SHARES
     change: int = NUM_REQUESTS
+    scenarios: int = 2
     candidates: int = NUM_CANDIDATES
 
     @property
@@ -50,7 +51,15 @@ class Effort:
         return sorted(self.hops_ms)[len(self.hops_ms) // 2]
 
 
-QUICK = Effort(hops_ms=(20.0,), seeds=2, steady=2000, shares=(0.85,), change=300, candidates=24)
+QUICK = Effort(
+    hops_ms=(20.0,),
+    seeds=2,
+    steady=2000,
+    shares=(0.85,),
+    change=300,
+    scenarios=1,
+    candidates=24,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
