@@ -21,7 +21,7 @@ from benchmarks.reproduction.cells import (
     Cell,
     cells_of,
 )
-from benchmarks.reproduction.choice import ADAPTED, SPLITWISE, Field, chosen
+from benchmarks.reproduction.choice import ADAPTED, PAPER, SPLITWISE, Field, chosen
 from benchmarks.reproduction.contenders import Contender, Means, measured, printed_plan
 from benchmarks.reproduction.figures import eight, ratio_to_printed, verdicts
 from benchmarks.reproduction.page import write_page
@@ -154,7 +154,7 @@ def test_worse_than_adapted_in_a_single_cell_is_missed() -> None:
     found = everywhere()
     waits = {name: means.wait_s for name, means in found[-1].means.items()}
     found.append(
-        cell(setting.CELLS[0], 20.0, {**waits, OURS: 1.0001, ADAPTED: 1.0}, pattern="poisson")
+        cell(setting.CELLS[0], 20.0, {**waits, OURS: 1.0011, ADAPTED: 1.0}, pattern="poisson")
     )
     assert words(found)[-1] == "MISSED"
     assert "worse in 1 of 25" in verdicts(found)[-1].found
@@ -222,17 +222,17 @@ def test_the_paper_s_batches_are_as_many_as_stages() -> None:
     assert own.wait_s > measured(plan, traces).wait_s * 1.02  # three stages, nine slots
 
 
-def test_ours_is_the_least_wait_of_all_candidates_rivals_included() -> None:
+def test_the_chosen_plan_waits_no_longer_than_a_rival_s() -> None:
     problem = setting.problem_of("extended", 5.0, 1.0)
-    both = {
-        name: printed_plan(name, problem, "extended") for name in (printed.E2LLM, printed.SPLITWISE)
-    }
-    traces = setting.arrivals_of(problem, 50, "fixed", range(1))
-    waits = {name: measured(plan, traces).wait_s for name, plan in both.items()}
-    for own, rival in (both.values(), reversed(both.values())):
-        plan, means = chosen(Field(ours=(own,), rivals={"it": rival}), traces)
-        assert means.wait_s == min(waits.values())
-        assert plan.name == OURS
+    own = contenders.searched("best-single-device", problem)
+    (rival,) = contenders.searched(SPLITWISE, problem)
+    traces = setting.arrivals_of(problem, 50, "fixed", range(2))
+    better = measured(rival, traces)
+    assert better.wait_s < measured(own[0], traces).wait_s
+    for ours, rivals in ((own, {SPLITWISE: rival}), ((rival,), {"alone": own[0]})):
+        plan, means = chosen(Field(problem=problem, ours=ours, rivals=rivals), traces)
+        assert means == better
+        assert (plan.name, plan.actors) == (OURS, rival.actors)
 
 
 @pytest.fixture(scope="module")
@@ -248,9 +248,9 @@ def test_ours_is_never_worse_than_the_adapted_splitwise(
 ) -> None:
     waits = {name: means.wait_s for name, means in quick[pattern].means.items()}
     assert waits.keys() == set(cells.ROWS)
-    assert waits[OURS] <= waits[ADAPTED]
-    assert waits[OURS] <= waits[NO_MIXED] <= waits[ADAPTED]
-    assert waits[OURS] <= waits[SPLITWISE]
+    for rival in (ADAPTED, SPLITWISE, PAPER):
+        assert waits[OURS] <= waits[rival] + 1e-3
+    assert waits[NO_MIXED] <= waits[ADAPTED] + 1e-3
     assert waits[OURS] < 0.6 * waits[printed.SPLITWISE]
     assert words([quick[pattern]])[-1] == "reached"
 

@@ -107,8 +107,7 @@ def cells_of(
             name: field.sifted(few)
             for name, field in _fields(problem, num_candidates, stop).items()
         }
-        both = fields[OURS].ours + fields[NO_MIXED].ours
-        fields[OURS] = replace(fields[OURS], ours=both)  # so that MIXED replicas never harm
+        fields[OURS] = replace(fields[OURS], ours=fields[OURS].ours + fields[NO_MIXED].ours)
         fixed = [*_printed(problem, data_set), *_rivals(fields[OURS])]
         for pattern in PATTERNS:
             traces = draw(pattern, range(num_seeds))
@@ -159,12 +158,9 @@ def _fields(problem: Problem, num: int, stop: Stop) -> dict[str, Field]:
     slower = searched(OURS, harder, num // 2, stop)
     narrow = {name: plan for name, plan in rivals.items() if not _has_mixed(plan)}
     return {
-        OURS: Field(ours=(*own, *split), rivals=rivals),
-        NO_MIXED: Field(ours=split, rivals=narrow),
-        LONG_PAUSE: Field(
-            ours=(*slower, *(replace(plan, problem=harder) for plan in split)),
-            rivals={name: replace(plan, problem=harder) for name, plan in narrow.items()},
-        ),
+        OURS: Field(problem=problem, ours=(*own, *split), rivals=rivals),
+        NO_MIXED: Field(problem=problem, ours=split, rivals=narrow),
+        LONG_PAUSE: Field(problem=harder, ours=(*slower, *split), rivals=narrow),
     }
 
 

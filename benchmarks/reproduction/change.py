@@ -150,7 +150,7 @@ def _problem(trace: Trace, scenario: Scenario, hop_ms: float) -> Problem:
 def _plans(problem: Problem, trace: Trace) -> dict[str, Contender]:
     """Return each planner's plan for *trace*; ours the one of the least wait on it."""
     found = {name: plan for name in _PLANNERS if name != OURS for plan in searched(name, problem)}
-    field = Field(ours=searched(OURS, problem, _NUM_CANDIDATES), rivals=found)
+    field = Field(problem=problem, ours=searched(OURS, problem, _NUM_CANDIDATES), rivals=found)
     return {OURS: chosen(field, [trace])[0], **found}
 
 

@@ -1,18 +1,29 @@
-"""Our plan for a cell: many candidates simulated on its arrivals, the least wait decides."""
+"""Our plan for a cell: many candidates simulated on its arrivals, ranked as the package does."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.reproduction.contenders import Contender, Means, measured, searched
+from benchmarks.reproduction.contenders import (
+    Contender,
+    Means,
+    contender_of,
+    in_a_row,
+    measured,
+    searched,
+)
+from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.plan.plan import OURS
-from e2llm_opt.planners import PLANNERS
+from e2llm_opt.planners import PLANNERS, planner_named
+from e2llm_opt.search.rank_by_simulation import Finals, rank_by_simulation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from e2llm_opt import Problem, Stop
+    from e2llm_opt.search.evaluate import Evaluator, Outcome
     from e2llm_opt.workload.trace import Trace
 
 ADAPTED: Final = "splitwise-adapted"
@@ -30,23 +41,24 @@ class Field:
 
     Parameters
     ----------
+    problem
+        Under which all of it is simulated.
     ours
         Candidates of our own search.
     rivals
         The plan of every other planner that has one, by its name.
     """
 
+    problem: Problem
     ours: tuple[Contender, ...]
     rivals: dict[str, Contender]
 
     def sifted(self, traces: Sequence[Trace], num: int = _NUM_FINALISTS) -> Field:
-        """Return the field with our *num* best on a few *traces*, rivals' plans left aside."""
-        known = {rival.shape for rival in self.rivals.values()}
-        own = [one for one in different(self.ours) if one.shape not in known]
-        if len(own) > num:
-            waits = {one.shape: measured(one, traces)[:3] for one in own}
-            own = sorted(own, key=lambda one: waits[one.shape])[:num]
-        return replace(self, ours=tuple(own))
+        """Return the field with our *num* best on a few *traces*."""
+        if len(self.ours) <= num:
+            return self
+        best = _ranked(self.problem, self.ours, (), in_a_row(traces), 0)[:num]
+        return replace(self, ours=tuple(contender_of(OURS, self.problem, one) for one in best))
 
 
 def rivals_of(problem: Problem, stop: Stop) -> dict[str, Contender]:
@@ -57,21 +69,34 @@ def rivals_of(problem: Problem, stop: Stop) -> dict[str, Contender]:
 
 
 def chosen(field: Field, traces: Sequence[Trace], warmup: int = 0) -> tuple[Contender, Means]:
-    """Return the plan of the least mean wait on *traces*, then of the least latency.
+    """Return our plan on *traces*, and its means.
 
-    Every rival's plan is a candidate, so that ours is never worse. A plan that rejects more than
-    another is none.
+    It is the package's own last word, :func:`~e2llm_opt.search.rank_by_simulation`: the mean wait
+    decides, in units of a hundredth of a request's latency, then the latency; and what waits a
+    millisecond longer than a rival's plan comes last.
     """
-    plans = different((*field.rivals.values(), *field.ours))
-    tried = [(one, measured(one, traces, warmup)) for one in plans]
-    fewest = min(means.rejected for _, means in tried)
-    plan, means = min(
-        (pair for pair in tried if pair[1].rejected == fewest),
-        key=lambda pair: (pair[1].wait_s, pair[1].latency_s),
+    whole = in_a_row(traces)
+    best = _ranked(field.problem, field.ours, field.rivals.values(), whole, warmup)[0]
+    plan = contender_of(OURS, field.problem, best)
+    return plan, measured(plan, [whole], warmup)
+
+
+def _ranked(
+    problem: Problem,
+    ours: Iterable[Contender],
+    rivals: Iterable[Contender],
+    arrivals: Trace,
+    warmup: int,
+) -> list[Outcome]:
+    found = rank_by_simulation(
+        _evaluator(problem),
+        [one.outcome for one in ours if one.outcome is not None],
+        Finals(arrivals=(arrivals,), warmup=warmup),
+        rivals=[one.outcome for one in rivals if one.outcome is not None],
     )
-    return replace(plan, name=OURS), means
+    return [one.outcome for one in found]
 
 
-def different(contenders: Sequence[Contender]) -> list[Contender]:
-    """Return *contenders* without those that are the same replicas as one before."""
-    return list({one.shape: one for one in reversed(contenders)}.values())[::-1]
+@lru_cache(maxsize=8)
+def _evaluator(problem: Problem) -> Evaluator:
+    return planner_named(OURS)(costs_of(problem)).evaluator

@@ -17,10 +17,9 @@ from e2llm_opt.check.complete import completed
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.cost.pipeline import Decode, decode_stages
 from e2llm_opt.planners import planner_named
-from e2llm_opt.search.context import max_context
+from e2llm_opt.search.rank_by_simulation import actors_of_outcome
 from e2llm_opt.search.stop import Stop
-from e2llm_opt.simulate.simulate import actors_of, run_actors
-from e2llm_opt.simulate.system import Actor
+from e2llm_opt.simulate.simulate import Simulator, actors_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.spill import Spilled
     from e2llm_opt.search.evaluate import Outcome
     from e2llm_opt.simulate.simulate import Routing, Simulation
+    from e2llm_opt.simulate.system import Actor
     from e2llm_opt.workload.trace import Trace
 
 OVERLOAD_PER_S: Final = 1e3
@@ -59,6 +59,8 @@ class Contender:
         ``shortest-wait`` unless a planner's own routing is asked for.
     has_paper_batches
         As many micro-batches as stages, as the paper runs its pipelines, in place of the best.
+    outcome
+        As a search found it; None of a printed plan.
     """
 
     name: str
@@ -67,11 +69,7 @@ class Contender:
     capacity_per_s: float
     routing: Routing = "shortest-wait"
     has_paper_batches: bool = False
-
-    @property
-    def shape(self) -> frozenset[tuple[object, ...]]:
-        """What makes two contenders the same replicas."""
-        return frozenset((a.role, a.cut, a.slots, a.spilled) for a in self.actors)
+    outcome: Outcome | None = None
 
     def __str__(self) -> str:
         """Return the replicas: role, slots, devices with their layers (spilled ones)."""
@@ -122,43 +120,41 @@ def searched(
     """Return up to *num* plans of a planner, best first by its own judgement; seed 0."""
     run = planner_named(name)(costs_of(problem))
     run.run(stop, 0)
-    return tuple(_contender(name, problem, outcome) for outcome in run.ranked(num))
+    return tuple(contender_of(name, problem, outcome) for outcome in run.ranked(num))
 
 
-def _contender(name: str, problem: Problem, outcome: Outcome) -> Contender:
-    costs = costs_of(problem)
-    actors = tuple(
-        Actor(
-            role=found.role,
-            cut=found.cut,
-            slots=found.slots,
-            spilled=found.spilled,
-            max_context_tokens=max_context(costs, found.cut, found.slots, found.spilled),
-            rate_per_s=rate,
-        )
-        for found, rate in zip(outcome.replicas, outcome.traffic.rates_per_s, strict=True)
+def contender_of(name: str, problem: Problem, outcome: Outcome) -> Contender:
+    """Return what a search of *problem* found."""
+    return Contender(
+        name=name,
+        problem=problem,
+        actors=tuple(actors_of_outcome(costs_of(problem), outcome)),
+        capacity_per_s=outcome.traffic.capacity_per_s,
+        outcome=outcome,
     )
-    capacity = outcome.traffic.capacity_per_s
-    return Contender(name=name, problem=problem, actors=actors, capacity_per_s=capacity)
 
 
 def run(contender: Contender, arrivals: Trace, warmup: int = 0) -> Simulation:
     """Simulate one run."""
     how = (contender.routing, False, warmup)
     with _batches(contender):
-        return run_actors(costs_of(contender.problem), contender.actors, arrivals, how=how)
+        return Simulator(costs_of(contender.problem), arrivals).run(contender.actors, how=how)
 
 
 def measured(contender: Contender, traces: Sequence[Trace], warmup: int = 0) -> Means:
     """Return means over all requests of all *traces*, the first *warmup* of all left out.
 
-    The traces are one run, each so long after the one before that nothing is left of that: a
-    simulation of 100 requests takes less time than its preparation.
+    The traces are one run: a simulation of 100 requests takes less time than its preparation.
     """
+    return means_of(run(contender, in_a_row(traces), warmup))
+
+
+def in_a_row(traces: Sequence[Trace]) -> Trace:
+    """Return *traces* as one, with so long between them that nothing is left of the one before."""
     whole = traces[0]
     for trace in traces[1:]:
         whole = joined(whole, later(trace, float(whole.arrival_s[-1]) + _EMPTY_S))
-    return means_of(run(contender, whole, warmup))
+    return whole
 
 
 def means_of(one: Simulation) -> Means:

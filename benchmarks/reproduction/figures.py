@@ -18,7 +18,8 @@ SLOW_HOP_MS: Final = 20.0
 """The cost of a hop that explains the decode speeds the paper measured."""
 TOLERANCE: Final = 0.2
 HALF, MOST, NUM_HALVED = 0.5, 0.6, 6
-_EQUAL: Final = 1 + 1e-12
+_EQUAL_S: Final = 1e-3
+"""Waits are compared in milliseconds, as the planner compares itself with rivals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +107,7 @@ def _never_worse(cells: Sequence[Cell]) -> Verdict:
     pairs = [(c.means[OURS].wait_s, c.means[ADAPTED].wait_s) for c in cells if ADAPTED in c.means]
     if not pairs:
         return Verdict(figure=figure, is_reached=None, found="no cell was run")
-    worse = sum(ours > adapted * _EQUAL for ours, adapted in pairs)
+    worse = sum(ours > adapted + _EQUAL_S for ours, adapted in pairs)
     ratios = [ours / adapted for ours, adapted in pairs]
     return Verdict(
         figure=figure,

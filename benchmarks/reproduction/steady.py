@@ -111,7 +111,7 @@ def _runs(
 def _field(name: str, problem: Problem) -> Field:
     own = searched(name, problem, _NUM_CANDIDATES if name == OURS else 1)
     rivals = {who: plan for who in _SEARCHED for plan in searched(who, problem)}
-    return Field(ours=own, rivals=rivals if name == OURS else {})
+    return Field(problem=problem, ours=own, rivals=rivals if name == OURS else {})
 
 
 def _choice(name: str, field: Field, problem: Problem, pattern: Pattern) -> Contender:
