@@ -10,7 +10,7 @@ import numpy as np
 
 from e2llm_opt.partition.partition import best_cut, decode_demand, mixed_demand, prefill_demand
 from e2llm_opt.problem import Objective, Role
-from e2llm_opt.search.context import longest_cut, max_context, slots_of
+from e2llm_opt.search.context import longest_cut, max_context, slots_of, usable_slots
 from e2llm_opt.search.cut_figures import CutFigures
 from e2llm_opt.search.slots import slot_counts
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.spill import Spilled
     from e2llm_opt.partition.partition import Criterion, Demand
     from e2llm_opt.problem import Problem
-    from e2llm_opt.search.cut_figures import Figures
+    from e2llm_opt.search.cut_figures import Figures, Spread
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -110,10 +110,10 @@ class Candidate:
         A mean prompt [s].
     pause_s
         How long decode stops for a prompt [s].
-    scv
-        Squared coefficient of variation of the occupancy (of the pause when MIXED).
-    tpot_s
-        Round with n + 1 requests [slots] [s].
+    spread
+        What prompts whose lengths vary do.
+    tpot_s, usable
+        Round with n + 1 requests [s]; share of the time that memory has room for them [slots].
     micro_batches
         Micro-batches with all slots full.
     spilled
@@ -129,8 +129,9 @@ class Candidate:
     prefill_latency_s: float
     occupancy_s: float
     pause_s: float
-    scv: float
+    spread: Spread
     tpot_s: Floats
+    usable: Floats
     micro_batches: int
     spilled: Spilled
     max_context_tokens: int = 0
@@ -382,8 +383,9 @@ class Candidates:
             prefill_latency_s=figures.latency_s,
             occupancy_s=figures.occupancy_s,
             pause_s=self._figures.pause(figures, role),
-            scv=self._figures.scv(cut, role, figures.spilled),
+            spread=self._figures.spread(cut, role, figures),
             tpot_s=figures.tpot_s,
+            usable=usable_slots(self.costs, cut, figures, role),
             micro_batches=int(figures.micro_batches[-1]),
             spilled=figures.spilled,
             max_context_tokens=max_context(self.costs, cut, slots, figures.spilled)
