@@ -20,7 +20,7 @@ from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.search.candidates import Candidates
 from e2llm_opt.search.context import max_context
 from e2llm_opt.search.evaluate import Evaluator
-from e2llm_opt.simulate.simulate import run_actors
+from e2llm_opt.simulate.simulate import Simulator
 from e2llm_opt.simulate.system import Actor
 from e2llm_opt.workload.arrivals import draw_arrivals
 
@@ -132,9 +132,8 @@ def _simulated(
     for seed in range(max_runs):
         workload = subject.problem.workload
         arrivals = draw_arrivals(workload, REQUESTS, rate_per_s=rate, seed=seed)
-        run = run_actors(
-            costs_of(subject.problem), actors, arrivals, how=("shortest-wait", False, WARMUP)
-        )
+        simulator = Simulator(costs_of(subject.problem), arrivals)
+        run = simulator.run(actors, how=("shortest-wait", False, WARMUP))
         waits = run.waiting_time_s[run.counted]
         early, late = np.array_split(waits, 2)
         growth = float(late.mean()) / max(float(early.mean()), 1e-9)

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from e2llm_opt.runtime import Runtime as Runtime
     from e2llm_opt.runtime import runtime as runtime
     from e2llm_opt.search.progress import Progress as Progress
+    from e2llm_opt.search.rank_by_simulation import Finals as Finals
     from e2llm_opt.search.stop import Stop as Stop
     from e2llm_opt.simulate.simulate import Simulation as Simulation
     from e2llm_opt.simulate.simulate import simulate as simulate
@@ -71,6 +72,7 @@ _HOME = {
     "Device": "inventory.device",
     "E2LLMError": "errors",
     "Fault": "errors",
+    "Finals": "search.rank_by_simulation",
     "Infeasible": "plan.infeasible",
     "InputError": "errors",
     "Inventory": "inventory.inventory",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.progress import ProgressCallback
+    from e2llm_opt.search.rank_by_simulation import Finals
     from e2llm_opt.search.stop import Stop
     from e2llm_opt.simulate.simulate import Routing
     from e2llm_opt.simulate.statistics import Spread
@@ -86,8 +87,8 @@ class ComparisonTerms:
     routing, mean_context, warmup
         Of every simulation; a warm-up of None is 5 % of the requests, none below 1000.
     ranks_by_simulation
-        Whether our own planner simulates its best candidates and the others' plans on the
-        arrivals, and takes the best; otherwise the formulas decide.
+        Whether our own planner simulates its best candidates and the other planners' plans on the
+        arrivals, and takes the best; otherwise its formulas decide.
     """
 
     seed: int = 0
@@ -95,7 +96,7 @@ class ComparisonTerms:
     routing: Routing = "shortest-wait"
     mean_context: bool = False
     warmup: int | None = None
-    ranks_by_simulation: bool = False
+    ranks_by_simulation: bool = True
 
 
 def compare(
@@ -147,9 +148,19 @@ def rows(
         planner_named(name)
     if len(set(planners)) < len(planners):
         raise InputError("a planner is named twice.")
+    from e2llm_opt.search.rank_by_simulation import Finals  # noqa: PLC0415 - slow
+
     _load_kernels(problem)
+    terms = terms or ComparisonTerms()
+    ours = Finals(
+        arrivals=(arrivals,) if terms.ranks_by_simulation else (),
+        rivals=tuple(name for name in planners if name != OURS),
+        routing=terms.routing,
+        mean_context=terms.mean_context,
+        warmup=terms.warmup,
+    )
     for name in planners:
-        yield _row(problem, arrivals, name, terms or ComparisonTerms(), progress)
+        yield _row(problem, arrivals, name, (terms, ours), progress)
 
 
 def _load_kernels(problem: Problem) -> None:
@@ -158,7 +169,7 @@ def _load_kernels(problem: Problem) -> None:
     from e2llm_opt.search.stop import Stop  # noqa: PLC0415 - slow
 
     search = planner_named(OURS)(costs_of(problem))
-    search.run(Stop(max_evaluations=1, time_limit_s=1e-3), 0)
+    search.run(Stop(max_evaluations=1, method="ga"), 0)
     search.ranked(1)
 
 
@@ -180,23 +191,23 @@ def _row(
     problem: Problem,
     arrivals: Trace,
     name: str,
-    terms: ComparisonTerms,
+    how: tuple[ComparisonTerms, Finals],
     progress: ProgressCallback | None,
 ) -> ComparisonRow:
     from e2llm_opt.cost.costs import costs_of  # noqa: PLC0415 - slow
-    from e2llm_opt.simulate.simulate import default_warmup, simulate  # noqa: PLC0415 - slow
+    from e2llm_opt.simulate.simulate import simulate  # noqa: PLC0415 - slow
     from e2llm_opt.simulate.summary import spreads_of  # noqa: PLC0415 - slow
     from e2llm_opt.solve import plan  # noqa: PLC0415 - slow
 
+    terms, finals = how
     costs_of.cache_clear()  # what another planner has computed is no head start
     began = time.perf_counter()
-    is_simulated = name == OURS and terms.ranks_by_simulation
     answer = plan(
         problem,
         planner=name,
         seed=terms.seed,
         stop=terms.stop,
-        arrivals=arrivals if is_simulated else None,
+        finals=finals,
         progress=progress,
     )
     took = time.perf_counter() - began
@@ -204,14 +215,13 @@ def _row(
         return ComparisonRow(
             planner=name, plan=None, simulated=None, planning_s=took, reason=answer.reason
         )
-    warmup = default_warmup(arrivals.num_requests) if terms.warmup is None else terms.warmup
     run = simulate(
         answer,
         problem,
         arrivals,
         routing=terms.routing,
         mean_context=terms.mean_context,
-        warmup=warmup,
+        warmup=finals.warmup_of(arrivals),
     )
     return ComparisonRow(
         planner=name,

@@ -11,16 +11,23 @@ from e2llm_opt import __version__
 from e2llm_opt.errors import InputError
 from e2llm_opt.plan.plan import OURS, Bound, Plan, RunProvenance
 from e2llm_opt.planners import PLANNERS, planner_named
+from e2llm_opt.problem import Objective
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from e2llm_opt.plan.infeasible import Infeasible
     from e2llm_opt.planners.planner import Planner
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.evaluate import Outcome
     from e2llm_opt.search.progress import ProgressCallback
+    from e2llm_opt.search.rank_by_simulation import Finals
     from e2llm_opt.search.stop import Stop
-    from e2llm_opt.workload.trace import Trace
 
+NUM_SIMULATED = 20
+"""Candidates of a search that are simulated (DESIGN section 5)."""
+_NUM_DRAWN = 20_000
+"""Requests on which they are, where none are given."""
 _INTERRUPTED = "the search was interrupted: this is the best plan found until then"
 
 
@@ -30,7 +37,7 @@ def plan(
     planner: str = OURS,
     seed: int = 0,
     stop: Stop | None = None,
-    arrivals: Trace | None = None,
+    finals: Finals | None = None,
     progress: ProgressCallback | None = None,
 ) -> Plan | Infeasible:
     """Place the model: cluster devices into replicas, cut the layers, choose roles and routes.
@@ -47,10 +54,12 @@ def plan(
     stop
         Limits and method of the search; default: all groupings up to 8 devices, the genetic
         algorithm above.
-    arrivals
-        Where given, and the workload has a rate: our planner's 20 best candidates and the plans of
-        all other planners are simulated on these requests, and the objective decides by what comes
-        out. Takes as long as all planners, and a minute more where the simulator is compiled first.
+    finals
+        How our planner's best candidates are simulated before one is chosen, and on what; then the
+        objective goes by what comes out, and other planners' plans are candidates, too. None: where
+        the objective is the waiting time and the best candidate's is worth looking at, on requests
+        drawn from the workload; else the formulas decide. ``Finals(arrivals=())``: they always do.
+        The first simulation ever compiles the simulator.
     progress
         Called now and then with the state of the search; where it raises KeyboardInterrupt the
         search ends as after Ctrl-C.
@@ -74,7 +83,7 @@ def plan(
         planner=planner,
         seed=seed,
         stop=stop,
-        arrivals=arrivals,
+        finals=finals,
         progress=progress,
     )
     return answer[0] if isinstance(answer, tuple) else answer
@@ -87,7 +96,7 @@ def plans(
     planner: str = OURS,
     seed: int = 0,
     stop: Stop | None = None,
-    arrivals: Trace | None = None,
+    finals: Finals | None = None,
     progress: ProgressCallback | None = None,
 ) -> tuple[Plan, ...] | Infeasible:
     """Return up to *top* plans that differ in groups or roles, the best first.
@@ -110,9 +119,7 @@ def plans(
     run = planner_named(planner)(costs_of(problem), progress)
     with Interruption() as interruption:
         run.run(limits, seed)
-        chosen, lines = _ranked(
-            run, top, arrivals if planner == OURS else None, (limits, seed, progress)
-        )
+        chosen, lines = _ranked(run, top, finals, (limits, seed, progress))
     if interruption.happened:
         chosen, lines = run.ranked(top), ()
     if not chosen:
@@ -128,29 +135,58 @@ def plans(
 
 
 def _ranked(
-    run: Planner, top: int, arrivals: Trace | None, how: tuple[Stop, int, ProgressCallback | None]
+    run: Planner, top: int, finals: Finals | None, how: tuple[Stop, int, ProgressCallback | None]
 ) -> tuple[list[Outcome], tuple[str, ...]]:
     """Return the best outcomes, and how they were ranked where a simulation did it."""
-    if arrivals is None or run.problem.workload.rate_per_s <= 0:
-        return run.ranked(top), ()
-    from e2llm_opt.search.rank_by_simulation import (  # noqa: PLC0415 - numba takes long to load
-        NUM_SIMULATED,
-        rank_by_simulation,
-    )
+    outcomes = run.ranked(top)
+    if run.NAME != OURS:
+        return outcomes, ()
+    given = finals if finals is not None else _drawn(run, outcomes)
+    if not given.arrivals:
+        return outcomes, ()
+    from e2llm_opt.search.polish import without_idle  # noqa: PLC0415 - numba takes long to load
+    from e2llm_opt.search.rank_by_simulation import rank_by_simulation  # noqa: PLC0415 - as above
 
+    rules = run.search.rules
+    outcomes = [
+        without_idle(run.evaluator, outcome, rules)
+        for outcome in run.ranked(max(top, NUM_SIMULATED))
+    ]
+    rivals: list[Outcome] = []
     stop, seed, progress = how
-    outcomes = run.ranked(NUM_SIMULATED)
-    for name in PLANNERS:
+    for name in PLANNERS if given.rivals is None else given.rivals:
         if name != OURS:
             rival = planner_named(name)(run.costs, progress)
             rival.run(stop, seed)
-            outcomes += rival.ranked(1)
-    found = rank_by_simulation(run.evaluator, outcomes, arrivals)
-    line = (
-        f"the best of {len(found)} candidates, other planners' plans among them, simulated on "
-        f"{arrivals.num_requests} requests"
+            rivals += rival.ranked(1)
+    found = rank_by_simulation(
+        run.evaluator,
+        outcomes,
+        given,
+        rivals=rivals,
+        tell=lambda number: run.tell("simulation", number),
     )
+    num = sum(arrivals.num_requests for arrivals in given.arrivals)
+    line = f"the best of {len(found)} candidates, simulated on the same {num} requests"
     return [one.outcome for one in found[:top]], (line,)
+
+
+def _drawn(run: Planner, outcomes: Sequence[Outcome]) -> Finals:
+    """Return requests drawn from the workload where queueing decides; else none.
+
+    It does where the best candidate has a steady state, and requests wait noticeably in it.
+    """
+    from e2llm_opt.search.rank_by_simulation import Finals  # noqa: PLC0415 - as above
+    from e2llm_opt.workload.arrivals import draw_arrivals  # noqa: PLC0415
+
+    problem, unit_s = run.problem, run.evaluator.ranking.wait_unit_s
+    is_asked = problem.objective is Objective.WAITING_TIME and problem.workload.rate_per_s > 0
+    best = outcomes[0] if outcomes else None
+    is_waiting = best is not None and best.is_stable and best.waiting_time_s >= unit_s
+    if not (is_asked and is_waiting):
+        return Finals(arrivals=())
+    arrivals = draw_arrivals(problem.workload, _NUM_DRAWN)
+    return Finals(arrivals=(arrivals,), rivals=())
 
 
 def _document(
@@ -173,7 +209,7 @@ def _document(
         unused_devices=alternatives.unused_devices(search, chosen, run.idle_reason),
         predicted=assemble.predicted_of(costs, chosen),
         bound=Bound(),
-        alternatives=alternatives.alternatives_of(search, chosen),
+        alternatives=alternatives.alternatives_of(search, chosen, is_simulated=bool(notes[1])),
         warnings=(*notes[0], *run.remarks(chosen)),
         provenance=RunProvenance(
             e2llm_opt=__version__,

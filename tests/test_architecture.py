@@ -33,6 +33,7 @@ ALLOWED = {
 """Library: the only modules that may import it, so that it can be replaced there."""
 
 MAX_MODULE_LINES = 400
+MAX_KERNEL_LINES = 450  # a kernel is one file, or numba would not see that its cache is stale
 MAX_PARAMETERS = 8
 P90_FUNCTION_LINES = 30
 LONG_FUNCTION_LINES = 60
@@ -160,7 +161,8 @@ def test_the_first_line_of_a_file_says_its_one_idea(module: str) -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_is_small_enough_to_read(module: str) -> None:
     lines = len((PACKAGE / module).read_text(encoding="utf-8").splitlines())
-    assert lines <= MAX_MODULE_LINES, f"{module} has {lines} lines: split it by idea"
+    most = MAX_KERNEL_LINES if module.endswith("kernel.py") else MAX_MODULE_LINES
+    assert lines <= most, f"{module} has {lines} lines: split it by idea"
 
 
 @pytest.mark.parametrize("module", MODULES)

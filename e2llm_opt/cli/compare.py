@@ -59,9 +59,9 @@ class _Names(click.ParamType):  # type: ignore[type-arg] # generic from click 8.
     shell_complete=words.files,
 )
 @click.option(
-    "--rank-by-simulation",
+    "--rank-by-formulas",
     is_flag=True,
-    help="Our planner simulates its 20 best candidates and the others' plans, and takes the best.",
+    help="Our planner does not simulate its candidates and the others' plans to take the best.",
 )
 @click.option("--time-limit", type=Amount(min=0, min_open=True), help="Stop each search after [s].")
 @click.option("--max-evaluations", type=click.IntRange(min=1), help="Stop each search after.")
@@ -134,13 +134,12 @@ def _rows(
                 is_interrupted = True
                 raise
 
+        found = rows(problem, arrivals, planners=planners, terms=terms, progress=progress)
         for number, planner in enumerate(planners, start=1):
             if line is not None:
                 line.say(f"planner {number} of {len(planners)}: {planner}")
             try:
-                row = next(
-                    rows(problem, arrivals, planners=[planner], terms=terms, progress=progress)
-                )
+                row = next(found)
                 breathe()
             except KeyboardInterrupt:
                 return
@@ -162,7 +161,7 @@ def _terms(options: dict[str, Any], arrivals: Trace) -> ComparisonTerms:
         routing=options["routing"],
         mean_context=options["mean_context"],
         warmup=warmup_of(options, num, num),
-        ranks_by_simulation=options["rank_by_simulation"],
+        ranks_by_simulation=not options["rank_by_formulas"],
     )
 
 

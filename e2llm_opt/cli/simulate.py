@@ -16,6 +16,8 @@ from e2llm_opt.cli.problem import load_problem, problem_options
 from e2llm_opt.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from e2llm_opt.check.verdict import Report
     from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
@@ -79,8 +81,10 @@ def command(
 
                 def tell(num: int) -> None:
                     breathe()
-                    if line is not None:
-                        line.say(f"simulating {num} requests (the first time ever compiles)")
+                    if line is not None and num > 0:
+                        line.say(f"simulated {num} of {arrivals.num_requests} requests")
+                    elif line is not None:
+                        line.say("loading the simulator (the first time ever compiles it)")
 
                 simulation = _simulate(found, problem, arrivals, options, tell)
     if found is None:
@@ -119,22 +123,25 @@ def _checked(path: str, problem: Problem) -> tuple[Plan | None, Report]:
 
 
 def _simulate(
-    plan: Plan, problem: Problem, arrivals: Trace, options: dict[str, Any], tell: Any
+    plan: Plan,
+    problem: Problem,
+    arrivals: Trace,
+    options: dict[str, Any],
+    breathe: Callable[[int], None],
 ) -> Simulation:
-    from e2llm_opt.simulate.prefixes import simulate_prefixes
     from e2llm_opt.simulate.simulate import simulate
 
-    def run(first: Trace) -> Simulation:
-        return simulate(
-            plan,
-            problem,
-            first,
-            routing=options["routing"],
-            mean_context=options["mean_context"],
-            warmup=warmup_of(options, arrivals.num_requests, first.num_requests),
-        )
-
-    return simulate_prefixes(run, arrivals, tell)
+    total = arrivals.num_requests
+    run = simulate(
+        plan,
+        problem,
+        arrivals,
+        routing=options["routing"],
+        mean_context=options["mean_context"],
+        warmup=warmup_of(options, total, total),
+        breathe=breathe,
+    )
+    return replace(run, warmup=warmup_of(options, total, run.arrivals.num_requests))
 
 
 def _refuse_files(records: str | None, plot: str | None) -> None:

@@ -1,7 +1,7 @@
-"""The one place where planners that size their plans by simulation ask what a plan is worth.
+"""What a plan is worth to planners that have their own idea of that.
 
-Splitwise and HexGen judge plans with a simulator of their own. As long as this package has none,
-our queueing formulas answer; a simulator replaces :func:`ranks` and nothing else.
+Splitwise sizes its pools with a simulator, and so does this package. HexGen simulates every
+grouping of its genetic algorithm, thousands of them: here the queueing formulas answer.
 """
 
 from __future__ import annotations
@@ -11,14 +11,36 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from e2llm_opt.search.evaluate import ROLE_CODES
+from e2llm_opt.search.rank_by_simulation import Finals, rank_by_simulation
+from e2llm_opt.workload.arrivals import draw_arrivals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from e2llm_opt.problem import Role
     from e2llm_opt.search.candidates import Group, Variant
-    from e2llm_opt.search.evaluate import Evaluator
+    from e2llm_opt.search.evaluate import Evaluator, Outcome
     from e2llm_opt.search.ranking import Key
+
+_NUM_REQUESTS = 2000
+"""Of one simulation; the first twentieth warms up."""
+MOST_SIMULATED = 64
+"""Outcomes that are simulated; of more, the best by our formulas."""
+
+
+def best_by_simulation(evaluator: Evaluator, outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the best of *outcomes* on Poisson arrivals, routed as every plan is by default.
+
+    Without an arrival rate nothing waits, and our formulas decide.
+    """
+    workload = evaluator.costs.problem.workload
+    kept = sorted(outcomes, key=evaluator.key)[:MOST_SIMULATED]
+    if len(kept) == 1 or workload.rate_per_s <= 0:
+        return kept[0]
+    finals = Finals(
+        arrivals=(draw_arrivals(workload, _NUM_REQUESTS),),
+    )
+    return rank_by_simulation(evaluator, kept, finals)[0].outcome
 
 
 def ranks(

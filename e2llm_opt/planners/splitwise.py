@@ -10,9 +10,10 @@ chosen together.
 What is filled in: Splitwise is given its machines. Here a device that can be a replica is one;
 from the others, machines are put together, the fastest first and its nearest next until the model
 fits. Machines are sorted by prefill rate over decode rate; the prompt pool is cut from the front,
-the token pool from the back, both not empty. :mod:`e2llm_opt.planners.judge` decides on the sizes
-by our formulas, whose router sends a request where the wait is shortest: routing by pending tokens
-is for a simulator. A plan is static, so that machines of the mixed pool do not go home.
+the token pool from the back, both not empty. Every split is simulated on requests drawn from the
+workload, and the objective decides. They go where the wait is shortest, in Splitwise's favour:
+by pending tokens, as it routes, they wait longer, and the sizes would be chosen for that. A plan is
+static, so that machines of the mixed pool do not go home.
 """
 
 from __future__ import annotations
@@ -23,11 +24,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from e2llm_opt.planners import refusal
-from e2llm_opt.planners.judge import ranks
+from e2llm_opt.planners.judge import best_by_simulation
 from e2llm_opt.planners.planner import Planner
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.candidates import Variant
-from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.seeds import distances
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Splitwise(Planner):
     NAME = "splitwise"
 
     def run(self, stop: Stop, seed: int) -> None:  # noqa: ARG002 - few splits, nothing random
-        """Form machines, rank every split into pools, keep the best that is possible."""
+        """Form machines, simulate every split into pools, keep the best that is possible."""
         self.reason = refusal.no_split(self.problem)
         if self.reason:
             return
@@ -54,10 +54,10 @@ class Splitwise(Planner):
             return
         self.reason = "no split of the machines into pools can be"
         splits = [roles for roles in pools(len(machines)) if self._can_play(machines, roles)]
-        worth = ranks(self.evaluator, machines, splits, self._variant) if splits else []
-        for key, roles in sorted(zip(worth, splits, strict=True)):
-            if key[0] < IMPOSSIBLE and self.keep_packing(machines, roles, self._variant):
-                return
+        for roles in splits:
+            self.keep_packing(machines, roles, self._variant)
+        if self.found:
+            self.found = [best_by_simulation(self.evaluator, self.found)]
 
     @property
     def _variant(self) -> Variant:

@@ -24,14 +24,21 @@ DISAGGREGATED = "best disaggregated"
 ADAPTED = "adapted Splitwise"
 BETTER = "better, but not among the plans that this planner looks at"
 """Of a rival that our own search would have chosen."""
+WORSE_SIMULATED = "better by the formulas, but not when simulated"
+"""Of a rival that only they would have chosen."""
 _NOTHING_S = 1e-6
 """A wait that no faster link is bought for [s]."""
 _EQUAL = 1e-7
 """Relative differences below this decide nothing."""
 
 
-def alternatives_of(search: Search, chosen: Outcome) -> tuple[Alternative, ...]:
-    """Return the baselines and the best of the other scopes that are not the plan itself."""
+def alternatives_of(
+    search: Search, chosen: Outcome, *, is_simulated: bool = False
+) -> tuple[Alternative, ...]:
+    """Return the baselines and the best of the other scopes that are not the plan itself.
+
+    *is_simulated*: a simulation chose, so that the formulas may rather have taken a rival.
+    """
     rivals: dict[str, Outcome | None] = {
         single_device.NAME: search.baselines.get(single_device.NAME),
         ALL_MIXED: search.best(Scope.MIXED),
@@ -44,6 +51,7 @@ def alternatives_of(search: Search, chosen: Outcome) -> tuple[Alternative, ...]:
     for name, rival in rivals.items():
         if rival is not None and _identity(rival) != _identity(chosen):
             reason = why_not(search, rival, chosen)
+            reason = WORSE_SIMULATED if is_simulated and reason == BETTER else reason
             found.append(_alternative(name, rival, reason, mixed))
     return tuple(found)
 

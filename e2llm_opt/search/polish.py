@@ -41,6 +41,13 @@ def polish(evaluator: Evaluator, outcome: Outcome, scope: Scope, rules: Rules) -
     return best
 
 
+def without_idle(evaluator: Evaluator, outcome: Outcome, rules: Rules) -> Outcome:
+    """Return *outcome* without replicas that get no traffic, where that leaves the key as good."""
+    for replicas in _without_idle(outcome, rules):
+        outcome = evaluator.better(replicas, outcome) or outcome
+    return outcome
+
+
 def _changes(
     evaluator: Evaluator, outcome: Outcome, scope: Scope, rules: Rules
 ) -> Iterator[tuple[Candidate, ...]]:

@@ -18,7 +18,9 @@ Row = Any
 """One of them."""
 
 PREFILL, DECODE, MIXED = 0, 1, 2
-SHORTEST_WAIT, JSQ, WEIGHTED = 0, 1, 2
+SHORTEST, JSQ, WEIGHTED = 0, 1, 2
+BLOCK = 8
+"""Replicas that are looked through one by one for the next event."""
 
 
 def _records(whole: str, real: str) -> np.dtype[np.void]:
@@ -30,8 +32,8 @@ def _records(whole: str, real: str) -> np.dtype[np.void]:
 REPLICA = _records(
     # slots: 0 for PREFILL; kv_tokens: of all slots together; its stages are [stage, next_stage)
     "role slots kv_tokens stage next_stage "
-    # requests that decode; tokens reserved for those in slots
-    "busy kv_used "
+    # requests that decode; all that decode or come to a slot; tokens reserved for those in slots
+    "busy present kv_used "
     # rounds done; rounds until its next event; 1: decoding pauses for a prefill; 1: it must decide
     "step rounds is_paused is_between",
     # share: planned arrivals a second; rate: requests a second with all slots full
@@ -39,7 +41,9 @@ REPLICA = _records(
     # time of the last event; the next round and its growth a round
     "began round growth "
     # until when it prefills; tokens waited for; requests so far; slot-seconds of work
-    "paused_until pending served busy_s",
+    "paused_until pending served busy_s "
+    # as the router sees it: expected wait for a slot; the round with one request more
+    "slot_wait next_round",
 )
 REQUEST = _records(
     # prompt: row of its length in [U]; behind: the next one in its queue; replicas -1: none (yet)
@@ -78,6 +82,10 @@ class Run(NamedTuple):
     """LINK [X]."""
     next_at: Floats
     """Time of the next event of each replica, and of the first that is on its way there [2R]."""
+    soonest: Floats
+    """The earlier of the two of each replica; inf behind the last [R, up to whole blocks]."""
+    block_soonest: Floats
+    """The earliest of each BLOCK of replicas."""
     windows: Rows
     """WINDOW [W]."""
     groups: Rows
@@ -97,11 +105,11 @@ class Run(NamedTuple):
     chunks: Ints
     """Chunks of a prompt [U]."""
     chunk_s: Floats
-    """One chunk on a stage, with its hop; without overlap all of it on the first [S, U]."""
+    """One chunk on a stage, with its hop; without overlap all of it on the first [U, S]."""
     latency: Floats
-    """Prefill of a prompt that is alone [R, U]."""
+    """Prefill of a prompt that is alone [U, R]."""
     pause: Floats
-    """How long decode stops for it in a MIXED replica, or the next one in a PREFILL one [R, U]."""
+    """How long decode stops for it in a MIXED replica, or the next one in a PREFILL one [U, R]."""
     routes: Rows
     """ROUTE [R, R]."""
     part_link: Ints

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from e2llm_opt.simulate.arrays import DECODE, JSQ, MIXED, PREFILL, SHORTEST_WAIT, WEIGHTED, Row, Run
+from e2llm_opt.simulate.arrays import BLOCK, DECODE, JSQ, MIXED, PREFILL, SHORTEST, WEIGHTED, Run
 
+Row = Any
 # Handing over a run takes longer than what most functions do, so all are inlined; and one that
 # returns early counts references to all arrays, so none does.
 _INNER: Any = {"error_model": "numpy", "forceinline": True, "no_cpython_wrapper": True}
@@ -21,7 +22,7 @@ _TIE_S = 1e-9
 
 
 @njit(**_INNER)
-def _queue(requests: Row, queue: Row, i: int) -> None:
+def _enqueue(requests: Row, queue: Row, i: int) -> None:
     """Put request i into a queue: behind those that are ready before it, mostly the end."""
     ready = requests[i].ready
     if queue.length == 0:
@@ -40,7 +41,7 @@ def _queue(requests: Row, queue: Row, i: int) -> None:
 
 
 @njit(**_INNER)
-def _unqueue(requests: Row, queue: Row) -> int:
+def _dequeue(requests: Row, queue: Row) -> int:
     """Take the first request out of a queue."""
     i = queue.head
     queue.head = requests[i].behind
@@ -111,6 +112,15 @@ def _plan_rounds(w: Run, r: int) -> None:
 
 
 @njit(**_INNER)
+def _count(w: Run, r: int, change: int) -> None:
+    """Count a request that comes to a slot of replica r, or goes, and note what the router sees."""
+    a = w.replicas[r]
+    a.present += change
+    a.slot_wait = max(a.present + 1 - a.slots, 0) / a.rate
+    a.next_round = w.tpot[r, min(a.present, a.slots - 1)]
+
+
+@njit(**_INNER)
 def _cut_short(w: Run, r: int, now: float) -> None:
     """Stop replica r at the first end of a round that is not before *now*."""
     a = w.replicas[r]
@@ -142,13 +152,13 @@ def _resume(w: Run, r: int) -> None:
     is_mixed = a.role == MIXED
     w.next_at[r], a.is_between = np.inf, 0
     while prefilled.length > 0:
-        _join(w, r, _unqueue(w.requests, prefilled))
+        _join(w, r, _dequeue(w.requests, prefilled))
     while waiting.length > 0 and a.busy + is_mixed * w.queues[r, _COMING].length < a.slots:
         q = w.requests[waiting.head]
         if a.kv_used + q.prompt_tokens + q.output_tokens > a.kv_tokens:
             break
         a.kv_used += q.prompt_tokens + q.output_tokens
-        i = _unqueue(w.requests, waiting)
+        i = _dequeue(w.requests, waiting)
         if is_mixed:
             _pause(w, r, i)
             return
@@ -162,9 +172,9 @@ def _pause(w: Run, r: int, i: int) -> None:
     """Prefill request i in MIXED replica r, which stops decoding for a while."""
     a, q = w.replicas[r], w.requests[i]
     a.is_paused = 1
-    a.paused_until = w.next_at[r] = a.began + w.pause[r, q.prompt]
+    a.paused_until = w.next_at[r] = a.began + w.pause[q.prompt, r]
     q.wait_prefill = a.began - q.arrival
-    q.first_token = q.ready = a.began + w.latency[r, q.prompt]
+    q.first_token = q.ready = a.began + w.latency[q.prompt, r]
     _come(w, r, i)
 
 
@@ -188,6 +198,7 @@ def _end(w: Run, r: int) -> None:
             a.kv_used -= q.prompt_tokens + q.output_tokens
             a.busy -= 1
             w.slots[r, k] = w.slots[r, a.busy]
+            _count(w, r, -1)
     a.is_between = 1
 
 
@@ -205,7 +216,7 @@ def _wake(w: Run, r: int, now: float) -> None:
 def _come(w: Run, r: int, i: int) -> None:
     """Wait for request i, on its way to a slot of replica r: for its KV cache, or its prefill."""
     queue = w.queues[r, _COMING]
-    _queue(w.requests, queue, i)
+    _enqueue(w.requests, queue, i)
     w.next_at[len(w.replicas) + r] = w.requests[queue.head].ready
 
 
@@ -213,61 +224,83 @@ def _come(w: Run, r: int, i: int) -> None:
 def _take(w: Run, r: int) -> None:
     """Let the first request that is on its way to replica r be there."""
     a, queue, line = w.replicas[r], w.queues[r, _COMING], w.queues[r, _WAITING]
-    i = _unqueue(w.requests, queue)
+    i = _dequeue(w.requests, queue)
     if a.role == MIXED:
         a.pending -= w.requests[i].prompt_tokens
         line = w.queues[r, _PREFILLED]
-    _queue(w.requests, line, i)
+    _enqueue(w.requests, line, i)
     w.next_at[len(w.replicas) + r] = w.requests[queue.head].ready if queue.length > 0 else np.inf
     _wake(w, r, w.requests[i].ready)
 
 
 @njit(**_INNER)
 def _prefilled_at(w: Run, r: int, u: int, now: float) -> float:
-    """Return when PREFILL replica r would be done with a prompt; *free_after* is then filled in."""
+    """Return when PREFILL replica r would be done with a prompt; fills in *free_after*."""
     first, last, done = w.replicas[r].stage, w.replicas[r].next_stage, now
     for j in range(first, last):
         w.stages[j].free_after = w.stages[j].free
     for _ in range(w.chunks[u]):
         done = now
         for j in range(first, last):
-            done = max(done, w.stages[j].free_after) + w.chunk_s[j, u]
+            done = max(done, w.stages[j].free_after) + w.chunk_s[u, j]
             w.stages[j].free_after = done
     return done
 
 
 @njit(**_INNER)
-def _transfer(w: Run, i: int, pair: tuple[int, int], done: float, is_sent: bool) -> float:
-    """Return when a KV cache that is complete at *done* would be there; send it if *is_sent*."""
-    q, route = w.requests[i], w.routes[pair]
-    start, there = done - w.hidden * w.latency[pair[0], q.prompt], done
+def _busy(w: Run, k: int, prompt_tokens: int) -> float:
+    """Return how long part k of a KV route is busy with a prompt's cache."""
+    total = 0.0
+    for v in range(len(w.windows)):
+        total += w.part_s[k, v] * min(prompt_tokens, w.windows[v].tokens)
+    return total
+
+
+@njit(**_INNER)
+def _leaves(w: Run, q: Row, pair: tuple[int, int], done: float) -> float:
+    """Return when a KV cache that is complete at *done* begins to leave."""
+    route, start = w.routes[pair], done - w.hidden * w.latency[q.prompt, pair[0]]
     for k in range(route.part, route.next_part):
         start = max(start, w.links[w.part_link[k]].free)
+    return start
+
+
+@njit(**_INNER)
+def _there_at(w: Run, q: Row, pair: tuple[int, int], done: float) -> float:
+    """Return when a KV cache that is complete at *done* would be there."""
+    route, start, there = w.routes[pair], _leaves(w, q, pair, done), done
     for k in range(route.part, route.next_part):
-        busy = 0.0
-        for v in range(len(w.windows)):
-            busy += w.part_s[k, v] * min(q.prompt_tokens, w.windows[v].tokens)
-        end = max(start + busy, done + route.last * busy)
-        there = max(there, end)
-        if is_sent:
-            w.links[w.part_link[k]].free = end
-            w.links[w.part_link[k]].busy_s += busy
+        busy = _busy(w, k, q.prompt_tokens)
+        there = max(there, start + busy, done + route.last * busy)
     return there + route.latency
 
 
 @njit(**_INNER)
-def _end_prefill(w: Run, r: int) -> None:
-    """Send a KV cache to a decoder: PREFILL replica r is done with its first prompt."""
+def _send(w: Run, q: Row, pair: tuple[int, int], done: float) -> None:
+    """Send a KV cache that is complete at *done*."""
+    route, start = w.routes[pair], _leaves(w, q, pair, done)
+    q.ready = _there_at(w, q, pair, done)
+    q.wait_kv = q.ready - done
+    for k in range(route.part, route.next_part):
+        link, busy = w.links[w.part_link[k]], _busy(w, k, q.prompt_tokens)
+        link.free = max(start + busy, done + route.last * busy)
+        link.busy_s += busy
+
+
+@njit(**_INNER)
+def _end_prefill(w: Run, r: int) -> int:
+    """Send a KV cache to a decoder, returned: PREFILL replica r is done with its first prompt."""
     queue, now = w.queues[r, _WAITING], w.next_at[r]
-    i = _unqueue(w.requests, queue)
+    i = _dequeue(w.requests, queue)
     q = w.requests[i]
     w.next_at[r] = w.requests[queue.head].first_token if queue.length > 0 else np.inf
     w.replicas[r].pending -= q.prompt_tokens
     if q.decoder < 0:
         _assign(w, r, _decoder(w, r, i, now)[0], i)
-    q.ready = _transfer(w, i, (r, q.decoder), now, True)
-    q.wait_kv = q.ready - now
+    _send(w, q, (r, q.decoder), now)
+    _count(w, q.decoder, 1)
     _come(w, q.decoder, i)
+    return q.decoder
 
 
 @njit(**_INNER)
@@ -279,15 +312,6 @@ def _assign(w: Run, entry: int, b: int, i: int) -> None:
 
 
 @njit(**_INNER)
-def _slot_wait(w: Run, r: int) -> tuple[float, float]:
-    """Return the expected wait for a slot of replica r, and the round with one request more."""
-    a, n = w.replicas[r], w.replicas[r].busy
-    for k in range(3):
-        n += w.queues[r, k].length
-    return max(n + 1 - a.slots, 0) / a.rate, w.tpot[r, min(n, a.slots - 1)]
-
-
-@njit(**_INNER)
 def _is_less(wait: float, then: float, least: float, second: float) -> bool:
     """Return whether a wait is shorter than the least so far, or equal and what follows is."""
     return wait < least - _TIE_S or (wait <= least + _TIE_S and then < second - _TIE_S)
@@ -296,17 +320,18 @@ def _is_less(wait: float, then: float, least: float, second: float) -> bool:
 @njit(**_INNER)
 def _decoder(w: Run, entry: int, i: int, done: float) -> tuple[int, float, float]:
     """Choose the decoder for what *entry* prefills until *done* (-1: none), its wait, decoding."""
-    best, least, second = -1, np.inf, np.inf
-    tokens = w.requests[i].prompt_tokens + w.requests[i].output_tokens
+    best, least, second, q = -1, np.inf, np.inf, w.requests[i]
+    tokens = q.prompt_tokens + q.output_tokens
     for b in range(len(w.replicas)):
         a, route = w.replicas[b], w.routes[entry, b]
         if a.role != DECODE or tokens > a.kv_tokens or route.latency == np.inf:
             continue
         wait, then = a.pending, 0.0
-        if w.routing == SHORTEST_WAIT:
-            wait, step = _slot_wait(w, b)
-            wait += _transfer(w, i, (entry, b), done, False) - done
-            then = w.requests[i].output_tokens * step
+        if w.routing == SHORTEST:
+            wait, then = a.slot_wait, q.output_tokens * a.next_round
+            if wait > least + _TIE_S:
+                continue
+            wait += _there_at(w, q, (entry, b), done) - done
         elif w.routing == WEIGHTED:
             wait = (route.served + 1.0) / route.share
         if _is_less(wait, then, least, second):
@@ -322,19 +347,21 @@ def _entry(w: Run, i: int) -> tuple[int, int]:
         a, b, is_prefill = w.replicas[r], r, w.replicas[r].role == PREFILL
         if a.role == DECODE or q.prompt_tokens + q.output_tokens * (not is_prefill) > a.kv_tokens:
             continue
-        wait, then, done = a.pending, 0.0, q.arrival + w.latency[r, q.prompt]
+        wait, then, late = a.pending, 0.0, 0.0
         if is_prefill:
             done = _prefilled_at(w, r, q.prompt, q.arrival)
+            late = max(done - q.arrival - w.latency[q.prompt, r], 0.0)
+            if w.routing == SHORTEST and late > least + _TIE_S:
+                continue
             b, wait, then = _decoder(w, r, i, done)
             wait += a.pending * (w.routing == JSQ)
-        elif w.routing == SHORTEST_WAIT:
-            ahead = w.queues[r, _WAITING].length * w.pause[r, q.prompt]
-            wait, step = _slot_wait(w, r)
-            wait = max(wait, ahead + max(a.paused_until - q.arrival, 0.0))
-            then = q.output_tokens * step
-        if w.routing == SHORTEST_WAIT:
-            wait += max(done - q.arrival - w.latency[r, q.prompt], 0.0)
-            then += w.latency[r, q.prompt]
+        elif w.routing == SHORTEST:
+            ahead = w.queues[r, _WAITING].length * w.pause[q.prompt, r]
+            wait = max(a.slot_wait, ahead + max(a.paused_until - q.arrival, 0.0))
+            then = q.output_tokens * a.next_round
+        if w.routing == SHORTEST:
+            wait += late
+            then += w.latency[q.prompt, r]
         elif w.routing == WEIGHTED:
             wait = (a.served + 1.0) / a.share
         if b >= 0 and _is_less(wait, then, least, second):
@@ -349,10 +376,11 @@ def _arrive(w: Run, i: int, r: int, b: int) -> None:
     q.entry, q.ready = r, q.arrival
     a.served += 1.0
     a.pending += q.prompt_tokens
-    _queue(w.requests, w.queues[r, _WAITING], i)
+    _enqueue(w.requests, w.queues[r, _WAITING], i)
     if a.role == MIXED:
         q.decoder = r
         a.pending += q.output_tokens
+        _count(w, r, 1)
         _wake(w, r, q.arrival)
     else:
         _prefill(w, r, i)
@@ -367,34 +395,52 @@ def _prefill(w: Run, r: int, i: int) -> None:
     q.first_token = _prefilled_at(w, r, q.prompt, q.arrival)
     for j in range(a.stage, a.next_stage):
         w.stages[j].free = w.stages[j].free_after
-    q.wait_prefill = max(q.first_token - q.arrival - w.latency[r, q.prompt], 0.0)
-    a.busy_s += w.pause[r, q.prompt]
+    q.wait_prefill = max(q.first_token - q.arrival - w.latency[q.prompt, r], 0.0)
+    a.busy_s += w.pause[q.prompt, r]
     w.next_at[r] = min(w.next_at[r], q.first_token)
 
 
+@njit(**_INNER)
+def _note_next(w: Run, r: int) -> None:
+    """Note when something happens next at replica r, and in its block of replicas."""
+    first, soonest = r // BLOCK * BLOCK, np.inf
+    w.soonest[r] = min(w.next_at[r], w.next_at[len(w.replicas) + r])
+    for k in range(first, first + BLOCK):
+        soonest = min(soonest, w.soonest[k])
+    w.block_soonest[r // BLOCK] = soonest
+
+
 @njit(cache=True, error_model="numpy")
-def run(w: Run) -> None:
-    """Run all requests to their end; at one time, ends of rounds and prefills come first."""
-    num, i = len(w.replicas), 0
+def run(w: Run, first: int, until: int) -> None:
+    """Run from the arrival of request *first* to that of *until*, or to the end of all.
+
+    At one time, ends of rounds and prefills come before arrivals.
+    """
+    num, i = len(w.replicas), np.int64(first)  # a literal would compile everything twice
     while True:
-        first, soonest = 0, w.next_at[0]
-        for k in range(1, 2 * num):
-            if w.next_at[k] < soonest:
-                first, soonest = k, w.next_at[k]
+        r, b = np.argmin(w.block_soonest) * BLOCK, -1
+        soonest = w.block_soonest[r // BLOCK]
+        while w.soonest[r] != soonest:
+            r += 1
         arrival = w.requests[i].arrival if i < len(w.requests) else np.inf
+        if soonest > arrival and i == until:
+            return
         if soonest == np.inf and arrival == np.inf:
             return
-        r = first % num
         if soonest > arrival:
             r, b = _entry(w, i)
             if r >= 0:
                 _arrive(w, i, r, b)
             i += 1
-        elif first >= num:
+        elif w.next_at[num + r] < w.next_at[r]:
             _take(w, r)
         elif w.replicas[r].role == PREFILL:
-            _end_prefill(w, r)
+            b = _end_prefill(w, r)
         else:
             _end(w, r)
         if r >= 0 and w.replicas[r].is_between:
             _resume(w, r)
+        if r >= 0:
+            _note_next(w, r)
+        if b >= 0:
+            _note_next(w, b)

@@ -10,12 +10,12 @@ import numpy as np
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.errors import InputError
 from e2llm_opt.problem import Role
-from e2llm_opt.simulate.arrays import JSQ, SHORTEST_WAIT, WEIGHTED
-from e2llm_opt.simulate.system import Actor, build_run
+from e2llm_opt.simulate.arrays import JSQ, SHORTEST, WEIGHTED
+from e2llm_opt.simulate.system import Actor, Systems
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -23,14 +23,18 @@ if TYPE_CHECKING:
     from e2llm_opt.inventory.network import Resource
     from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
+    from e2llm_opt.simulate.arrays import Run
     from e2llm_opt.simulate.summary import Summary
     from e2llm_opt.workload.trace import Trace
 
+    Breathe = Callable[[int], None]
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
 Routing = Literal["shortest-wait", "jsq", "plan"]
-_ROUTINGS = {"shortest-wait": SHORTEST_WAIT, "jsq": JSQ, "plan": WEIGHTED}
+_ROUTINGS = {"shortest-wait": SHORTEST, "jsq": JSQ, "plan": WEIGHTED}
+_STEP = 100_000
+"""Requests between two moments at which a run can be interrupted; a fraction of a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -133,6 +137,7 @@ def simulate(
     routing: Routing = "shortest-wait",
     mean_context: bool = False,
     warmup: int = 0,
+    breathe: Breathe | None = None,
 ) -> Simulation:
     """Run *plan* on *arrivals*.
 
@@ -152,11 +157,16 @@ def simulate(
         analytical formulas assume.
     warmup
         First requests that statistics leave out.
+    breathe
+        Called with the number of requests that have arrived, some times a second. Where it raises
+        KeyboardInterrupt, no more arrive, and those that have are run to their end.
 
     Raises
     ------
     InputError
         When the plan names unknown devices, the routing is unknown, or the warm-up leaves nothing.
+    KeyboardInterrupt
+        When *breathe* raises it before any request has arrived.
 
     Notes
     -----
@@ -170,13 +180,12 @@ def simulate(
     names = tuple(replica.id for replica in plan.replicas)
     index = {name: r for r, name in enumerate(names)}
     rates = {(index[r.prefill], index[r.decode]): r.rate_per_s for r in plan.routes}
-    return run_actors(
-        costs_of(problem),
+    return Simulator(costs_of(problem), arrivals).run(
         actors,
-        arrivals,
         names=names,
         route_rates=rates,
         how=(routing, mean_context, warmup),
+        breathe=breathe,
     )
 
 
@@ -205,41 +214,81 @@ def actors_of(plan: Plan, problem: Problem) -> list[Actor]:
     ]
 
 
-def run_actors(
-    costs: Costs,
-    actors: Sequence[Actor],
-    arrivals: Trace,
-    *,
-    names: tuple[str, ...] = (),
-    route_rates: Mapping[tuple[int, int], float] | None = None,
-    how: tuple[Routing, bool, int] = ("shortest-wait", False, 0),
-) -> Simulation:
-    """Run replicas that are no plan yet; *how* is (routing, mean context, warm-up)."""
+class Simulator:
+    """Runs of one problem's replicas on the same arrivals; what runs share is made once.
+
+    Parameters
+    ----------
+    costs
+        Of the problem.
+    arrivals
+        Requests.
+    """
+
+    def __init__(self, costs: Costs, arrivals: Trace) -> None:
+        self.arrivals = arrivals
+        self._systems = Systems(costs, arrivals)
+
+    def run(
+        self,
+        actors: Sequence[Actor],
+        *,
+        names: tuple[str, ...] = (),
+        route_rates: Mapping[tuple[int, int], float] | None = None,
+        how: tuple[Routing, bool, int] = ("shortest-wait", False, 0),
+        breathe: Breathe | None = None,
+    ) -> Simulation:
+        """Run replicas, which need not be a plan; *how* is (routing, mean context, warm-up).
+
+        The rest, and what is raised, is as :func:`simulate` has it.
+        """
+        routing, mean_context, warmup = how
+        if routing not in _ROUTINGS:
+            raise InputError(f"routing must be {', '.join(_ROUTINGS)}, got '{routing}'.")
+        law = _ROUTINGS[routing], mean_context
+        system, shared = self._systems.build(actors, route_rates, law)
+        num = _run(system, breathe)
+        arrivals, found = self.arrivals.first(num), system.requests[:num]
+        end = float(np.nanmax(found["finish"], initial=arrivals.arrival_s[-1]))
+        span = max(end - float(arrivals.arrival_s[0]), 1e-300)
+        busy = system.replicas["busy_s"] / np.maximum(system.replicas["slots"], 1) / span
+        links = {
+            link: share * float(busy_s) / span
+            for alike, busy_s in zip(shared, system.links["busy_s"], strict=False)
+            for link, share in alike
+        }
+        return Simulation(
+            arrivals=arrivals,
+            entry=found["entry"],
+            decoder=found["decoder"],
+            wait_prefill_s=found["wait_prefill"],
+            wait_kv_s=found["wait_kv"],
+            wait_decode_s=found["wait_decode"],
+            ttft_s=found["first_token"] - arrivals.arrival_s,
+            tpot_s=(found["finish"] - found["join"]) / arrivals.output_tokens,
+            latency_s=found["finish"] - arrivals.arrival_s,
+            names=names or tuple(f"r{r}" for r in range(len(actors))),
+            busy=tuple(busy.tolist()),
+            links=links,
+            warmup=warmup if warmup < num else 0,
+        )
+
+
+def _run(system: Run, breathe: Breathe | None) -> int:
+    """Run *system* to its end and return the requests that arrived: all, unless interrupted."""
     from e2llm_opt.simulate.kernel import run  # noqa: PLC0415 - numba takes long to load
 
-    routing, mean_context, warmup = how
-    if routing not in _ROUTINGS:
-        raise InputError(f"routing must be {', '.join(_ROUTINGS)}, got '{routing}'.")
-    law = _ROUTINGS[routing], mean_context
-    system, resources = build_run(costs, actors, arrivals, route_rates, law)
-    run(system)
-    found = system.requests
-    end = float(np.nanmax(found["finish"], initial=arrivals.arrival_s[-1]))
-    span = max(end - float(arrivals.arrival_s[0]), 1e-300)
-    busy = system.replicas["busy_s"] / np.maximum(system.replicas["slots"], 1) / span
-    links = system.links["busy_s"] / span
-    return Simulation(
-        arrivals=arrivals,
-        entry=found["entry"],
-        decoder=found["decoder"],
-        wait_prefill_s=found["wait_prefill"],
-        wait_kv_s=found["wait_kv"],
-        wait_decode_s=found["wait_decode"],
-        ttft_s=found["first_token"] - arrivals.arrival_s,
-        tpot_s=(found["finish"] - found["join"]) / arrivals.output_tokens,
-        latency_s=found["finish"] - arrivals.arrival_s,
-        names=names or tuple(f"r{r}" for r in range(len(actors))),
-        busy=tuple(busy.tolist()),
-        links=dict(zip(resources, links.tolist(), strict=False)),
-        warmup=warmup,
-    )
+    total = len(system.requests)
+    if breathe is None:
+        run(system, 0, total)
+        return total
+    for first in range(0, total, _STEP):
+        try:
+            breathe(first)
+        except KeyboardInterrupt:
+            if first == 0:
+                raise
+            run(system._replace(requests=system.requests[:first]), first, first)
+            return first
+        run(system, first, min(first + _STEP, total))
+    return total

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from e2llm_opt.cost.cut import position_of
-from e2llm_opt.cost.pipeline import decode, decode_stages, prefill_of_lengths
+from e2llm_opt.cost.pipeline import decode, decode_stages, prefill_of_lengths, prefills_of_lengths
 from e2llm_opt.cost.roofline import bytes_read, spilled_bytes_read
 from e2llm_opt.cost.transfer import kv_routes
 from e2llm_opt.problem import Role
 from e2llm_opt.runtime import MixedPause
 from e2llm_opt.simulate.arrays import (
+    BLOCK,
     DECODE,
     GROUP,
     LINK,
@@ -23,7 +24,7 @@ from e2llm_opt.simulate.arrays import (
     REPLICA,
     REQUEST,
     ROUTE,
-    SHORTEST_WAIT,
+    SHORTEST,
     SLOT,
     STAGE,
     WINDOW,
@@ -31,14 +32,18 @@ from e2llm_opt.simulate.arrays import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.cost.cut import Cut
+    from e2llm_opt.cost.pipeline import Prompts
     from e2llm_opt.cost.spill import Spilled
     from e2llm_opt.inventory.network import Resource
     from e2llm_opt.simulate.arrays import Floats, Ints, Rows
     from e2llm_opt.workload.trace import Trace
+
+    Shared = list[tuple[Resource, float]]
+    """Links that are busy at the same time, and for how much of the time of the first."""
 
 ROLE_CODES = {Role.PREFILL: PREFILL, Role.DECODE: DECODE, Role.MIXED: MIXED}
 _NO_WINDOW = 2**62
@@ -67,73 +72,138 @@ class Actor:
     rate_per_s: float = 1.0
 
 
-class Tables(NamedTuple):
-    """Times that rows of several arrays need together."""
+class _Decoding(NamedTuple):
+    """How one replica of S stages decodes 1 … N requests; N is 1 for PREFILL, which does not."""
 
-    micro: Ints
     tpot: Floats
-    rate: Floats
-    """Requests a second with all slots full [R]."""
+    """Round at the mean context [N] [s]."""
+    micro: Ints
+    """Micro-batches [N]."""
+    hop_back: Floats
+    """[N] [s]"""
+    fixed: list[Floats]
+    """Of each stage, what its requests take whatever their context, and its hop [S][N] [s]."""
+    lines: list[list[_Line]]
+    """Layers of each stage that are alike [S]."""
 
 
-def build_run(
-    costs: Costs,
-    actors: Sequence[Actor],
-    arrivals: Trace,
-    route_rates: Mapping[tuple[int, int], float] | None = None,
-    law: tuple[int, bool] = (SHORTEST_WAIT, False),
-) -> tuple[Run, list[Resource]]:
-    """Return a run of *actors* that has not begun, and the links that KV caches cross.
+class _Line(NamedTuple):
+    """Layers that are alike: what n + 1 requests take, and a token of their context."""
+
+    read: Floats
+    work: Floats
+    read_context: float
+    work_context: float
+    window: int
+
+
+class Systems:
+    """Systems of one problem's replicas, before anything arrives; what they share is made once.
 
     Parameters
     ----------
     costs
         Of the problem.
-    actors
-        The replicas.
     arrivals
         What will arrive.
-    route_rates
-        Planned requests a second from PREFILL to DECODE actors, for the routing ``plan``.
-    law
-        Routing, and whether rounds take as long as at the mean context.
     """
-    prompts, rows = np.unique(arrivals.prompt_tokens, return_inverse=True)
-    chunks, prefills = _prefilling(costs, actors, prompts)
-    windows, window_of = _windows(costs)
-    rounds = _rounds(costs, actors)
-    stages, groups, tables = _stages(costs, actors, rounds.micro, window_of)
-    routes, parts, resources = _transfers(costs, actors, (windows, window_of))
-    for pair, rate in (route_rates or {}).items():
-        routes["share"][pair] = max(rate, _NO_RATE)
-    layerwise = costs.problem.runtime.layerwise_kv
-    queues = np.zeros((len(actors), 3), QUEUE)
-    queues["head"] = -1
-    return Run(
-        replicas=_replicas(actors, rounds),
-        requests=_requests(arrivals, rows),
-        slots=np.zeros(rounds.tpot.shape, SLOT),
-        queues=queues,
-        stages=stages,
-        links=np.zeros(max(len(resources), 1), LINK),
-        next_at=np.full(2 * len(actors), np.inf),
-        windows=windows,
-        groups=groups,
-        micro=rounds.micro,
-        tpot=rounds.tpot,
-        **tables,
-        chunks=chunks,
-        **prefills,
-        routes=routes,
-        part_link=parts[0],
-        part_s=parts[1],
-        hidden=1 - 1 / costs.problem.model.num_layers if layerwise else 0.0,
-        is_mean=law[1],
-        routing=law[0],
-    ), resources
+
+    def __init__(self, costs: Costs, arrivals: Trace) -> None:
+        self._costs = costs
+        self._arrivals = arrivals
+        self._prompts, self._rows = np.unique(arrivals.prompt_tokens, return_inverse=True)
+        self._windows, self._window_of = _windows(costs)
+        self._prefills: dict[tuple[Cut, Spilled], Prompts] = {}
+        self._decodes: dict[tuple[object, ...], _Decoding] = {}
+
+    def build(
+        self,
+        actors: Sequence[Actor],
+        route_rates: Mapping[tuple[int, int], float] | None = None,
+        law: tuple[int, bool] = (SHORTEST, False),
+    ) -> tuple[Run, list[Shared]]:
+        """Return a run of *actors* that has not begun, and what its links stand for.
+
+        Parameters
+        ----------
+        actors
+            The replicas.
+        route_rates
+            Planned requests a second from PREFILL to DECODE actors, for the routing ``plan``.
+        law
+            Routing, and whether rounds take as long as at the mean context.
+        """
+        costs = self._costs
+        stages, groups, tables = _stacked([self._decoding(actor) for actor in actors])
+        routes, parts, shared = _transfers(costs, actors, (self._windows, self._window_of))
+        for pair, rate in (route_rates or {}).items():
+            routes["share"][pair] = max(rate, _NO_RATE)
+        layerwise = costs.problem.runtime.layerwise_kv
+        queues = np.zeros((len(actors), 3), QUEUE)
+        queues["head"] = -1
+        blocks = -(-len(actors) // BLOCK)
+        return Run(
+            replicas=_replicas(costs, actors, tables["tpot"]),
+            requests=_requests(self._arrivals, self._rows),
+            slots=np.zeros(tables["tpot"].shape, SLOT),
+            queues=queues,
+            stages=stages,
+            links=np.zeros(max(len(shared), 1), LINK),
+            next_at=np.full(2 * len(actors), np.inf),
+            soonest=np.full(blocks * BLOCK, np.inf),
+            block_soonest=np.full(blocks, np.inf),
+            windows=self._windows.copy(),
+            groups=groups,
+            **tables,
+            **self._prefilling(actors),
+            routes=routes,
+            part_link=parts[0],
+            part_s=parts[1],
+            hidden=1 - 1 / costs.problem.model.num_layers if layerwise else 0.0,
+            is_mean=law[1],
+            routing=law[0],
+        ), shared
+
+    def _decoding(self, actor: Actor) -> _Decoding:
+        slots = 0 if actor.role is Role.PREFILL else actor.slots
+        key = actor.cut, slots, actor.spilled
+        if key not in self._decodes:
+            self._decodes[key] = _decoding(self._costs, actor, slots, self._window_of)
+        return self._decodes[key]
+
+    def _prefilling(self, actors: Sequence[Actor]) -> dict[str, Any]:
+        """Return the chunks of all prompts and what they take: fields of :class:`Run`."""
+        shape = len(actors), len(self._prompts)
+        latency, pause = np.zeros(shape), np.zeros(shape)
+        chunk_s: list[Floats] = []
+        chunks = np.ones(len(self._prompts), np.int64)
+        runtime = self._costs.problem.runtime
+        is_short = runtime.mixed_pause is MixedPause.OCCUPANCY
+        new = list({(a.cut, a.spilled): None for a in actors}.keys() - self._prefills.keys())
+        lengths = self._prompts.astype(np.float64)
+        made = prefills_of_lengths(self._costs, new, lengths) if new else []
+        self._prefills.update(zip(new, made, strict=True))
+        for r, actor in enumerate(actors):
+            found = self._prefills[actor.cut, actor.spilled]
+            chunks = found.chunks.astype(np.int64)
+            own = ((found.stage_s + found.hop_s) / found.chunks[:, None]).T
+            if not runtime.is_pipelined:
+                own = np.vstack((own.sum(axis=0), np.zeros((len(own) - 1, len(self._prompts)))))
+            chunk_s += list(own)
+            latency[r] = found.latency_s
+            uses_occupancy = actor.role is Role.PREFILL or is_short
+            pause[r] = found.occupancy_s if uses_occupancy else found.latency_s
+        # one stage: both are equal, and rounding must not decide what comes first
+        pause = np.where(np.isclose(pause, latency, rtol=1e-12, atol=0.0), latency, pause)
+        return {
+            "chunks": chunks,
+            "chunk_s": np.ascontiguousarray(np.array(chunk_s).T),
+            "latency": np.ascontiguousarray(latency.T),
+            "pause": np.ascontiguousarray(pause.T),
+        }
 
 
-def _replicas(actors: Sequence[Actor], rounds: Tables) -> Rows:
+def _replicas(costs: Costs, actors: Sequence[Actor], tpot: Floats) -> Rows:
     found = np.zeros(len(actors), REPLICA)
     last = np.cumsum([len(actor.cut) for actor in actors])
     found["role"] = [ROLE_CODES[actor.role] for actor in actors]
@@ -141,8 +211,12 @@ def _replicas(actors: Sequence[Actor], rounds: Tables) -> Rows:
     found["kv_tokens"] = [actor.slots * actor.max_context_tokens for actor in actors]
     found["stage"] = last - [len(actor.cut) for actor in actors]
     found["next_stage"] = last
+    found["next_round"] = tpot[:, 0]
     found["share"] = [max(actor.rate_per_s, _NO_RATE) for actor in actors]
-    found["rate"] = rounds.rate
+    found["rate"] = [
+        1.0 if actor.role is Role.PREFILL else _rate(costs, actor, float(own[actor.slots - 1]))
+        for actor, own in zip(actors, tpot, strict=True)
+    ]
     return found
 
 
@@ -167,51 +241,47 @@ def _windows(costs: Costs) -> tuple[Rows, Ints]:
     return found, window_of.astype(np.int64)
 
 
-def _rounds(costs: Costs, actors: Sequence[Actor]) -> Tables:
-    width = max((a.slots for a in actors if a.role is not Role.PREFILL), default=1)
-    micro = np.ones((len(actors), width), np.int64)
-    tpot, rate = np.full((len(actors), width), np.inf), np.ones(len(actors))
-    for r, actor in enumerate(actors):
-        if actor.role is not Role.PREFILL:
-            rounds = decode(costs, actor.cut, actor.slots, actor.spilled)
-            micro[r, : actor.slots] = rounds.micro_batches
-            tpot[r, : actor.slots] = rounds.tpot_s
-            rate[r] = _rate(costs, actor, float(rounds.tpot_s[-1]))
-    return Tables(micro, tpot, rate)
+def _decoding(costs: Costs, actor: Actor, slots: int, window_of: Ints) -> _Decoding:
+    tpot, micro = np.full(1, np.inf), np.ones(1, np.int64)
+    if slots > 0:
+        rounds = decode(costs, actor.cut, slots, actor.spilled)
+        tpot, micro = rounds.tpot_s, rounds.micro_batches
+    batch = -(-np.arange(1, len(micro) + 1) // micro)
+    hops = np.array([decode_stages(costs, actor.cut, int(b))[1] for b in batch])
+    fixed, lines = [], []
+    for j in range(len(actor.cut)):
+        own, around = _stage(costs, actor, j, batch, window_of)
+        lines.append(own)
+        fixed.append(around + (hops[:, j] if j < len(actor.cut) - 1 else 0.0))
+    return _Decoding(tpot, micro, hops[:, -1], fixed, lines)
 
 
-def _stages(
-    costs: Costs, actors: Sequence[Actor], micro: Ints, window_of: Ints
-) -> tuple[Rows, Rows, dict[str, Floats]]:
-    """Return stages, the groups of their layers, and what both take for n + 1 requests."""
-    fixed: list[Floats] = []
-    back: list[Floats] = []
-    lines: list[_Line] = []
-    first: list[int] = []
-    for r, actor in enumerate(actors):
-        width = 1 if actor.role is Role.PREFILL else actor.slots
-        batch = -(-np.arange(1, width + 1) // micro[r, :width])
-        hops = np.array([decode_stages(costs, actor.cut, int(b))[1] for b in batch])
-        for j in range(len(actor.cut)):
-            first.append(len(lines))
-            own, around = _stage(costs, actor, j, batch, window_of)
-            lines += own
-            fixed.append(around + (hops[:, j] if j < len(actor.cut) - 1 else 0.0))
-        back.append(hops[:, -1])
-    stages, groups = np.zeros(len(first), STAGE), np.zeros(len(lines), GROUP)
-    stages["group"], stages["next_group"] = first, [*first[1:], len(lines)]
+def _stacked(replicas: Sequence[_Decoding]) -> tuple[Rows, Rows, dict[str, Any]]:
+    """Return the stages and groups of all replicas, and their tables: fields of :class:`Run`."""
+    most = max(len(own.tpot) for own in replicas)
+    by_stage = [lines for own in replicas for lines in own.lines]
+    lines = [line for own in by_stage for line in own]
+    stages, groups = np.zeros(len(by_stage), STAGE), np.zeros(len(lines), GROUP)
+    last = np.cumsum([len(own) for own in by_stage])
+    stages["group"], stages["next_group"] = last - [len(own) for own in by_stage], last
     groups["window"] = [line.window for line in lines]
     groups["read"] = [line.read_context for line in lines]
     groups["work"] = [line.work_context for line in lines]
-    most = micro.shape[1]
+
+    def table(rows: Iterable[Floats]) -> Floats:
+        return np.array([_padded(row, most) for row in rows])
+
+    micro = np.array([np.pad(own.micro, (0, most - len(own.micro))) for own in replicas])
     return (
         stages,
         groups,
         {
-            "fixed": np.array([_padded(times, most) for times in fixed]),
-            "hop_back": np.array([_padded(times, most) for times in back]),
-            "read": np.array([_padded(line.read, most) for line in lines]),
-            "work": np.array([_padded(line.work, most) for line in lines]),
+            "micro": np.maximum(micro, 1),
+            "tpot": table(own.tpot for own in replicas),
+            "fixed": table(times for own in replicas for times in own.fixed),
+            "hop_back": table(own.hop_back for own in replicas),
+            "read": table(line.read for line in lines),
+            "work": table(line.work for line in lines),
         },
     )
 
@@ -233,16 +303,6 @@ def _rate(costs: Costs, actor: Actor, round_s: float) -> float:
 def _mean_prefill(costs: Costs, actor: Actor) -> tuple[float, float]:
     found = prefill_of_lengths(costs, actor.cut, np.array([costs.prompt_tokens]), actor.spilled)
     return float(found.latency_s[0]), float(found.occupancy_s[0])
-
-
-class _Line(NamedTuple):
-    """Layers that are alike: what n + 1 requests take, and a token of their context."""
-
-    read: Floats
-    work: Floats
-    read_context: float
-    work_context: float
-    window: int
 
 
 def _stage(
@@ -285,40 +345,13 @@ def _stage(
     return lines, around
 
 
-def _prefilling(
-    costs: Costs, actors: Sequence[Actor], prompts: Ints
-) -> tuple[Ints, dict[str, Floats]]:
-    """Return the chunks of prompts of these lengths, and the times they take."""
-    shape = len(actors), len(prompts)
-    latency, pause = np.zeros(shape), np.zeros(shape)
-    chunk_s: list[Floats] = []
-    chunks = np.ones(len(prompts), np.int64)
-    runtime = costs.problem.runtime
-    is_short = runtime.mixed_pause is MixedPause.OCCUPANCY
-    for r, actor in enumerate(actors):
-        found = prefill_of_lengths(costs, actor.cut, prompts.astype(np.float64), actor.spilled)
-        chunks = found.chunks.astype(np.int64)
-        own = ((found.stage_s + found.hop_s) / found.chunks[:, None]).T
-        if not runtime.is_pipelined:
-            own = np.vstack((own.sum(axis=0), np.zeros((len(own) - 1, len(prompts)))))
-        chunk_s += list(own)
-        latency[r] = found.latency_s
-        uses_occupancy = actor.role is Role.PREFILL or is_short
-        pause[r] = found.occupancy_s if uses_occupancy else found.latency_s
-    # one stage: both are equal, and rounding must not decide what comes first
-    pause = np.where(np.isclose(pause, latency, rtol=1e-12, atol=0.0), latency, pause)
-    return chunks, {"chunk_s": np.array(chunk_s), "latency": latency, "pause": pause}
-
-
 def _transfers(
     costs: Costs, actors: Sequence[Actor], windows: tuple[Rows, Ints]
-) -> tuple[Rows, tuple[Ints, Floats], list[Resource]]:
+) -> tuple[Rows, tuple[Ints, Floats], list[Shared]]:
     """Return routes, how long a token of KV cache keeps each link on them busy, and the links."""
     routes = np.zeros((len(actors), len(actors)), ROUTE)
     routes["latency"], routes["share"] = np.inf, 1.0
-    rows: dict[Resource, int] = {}
-    part_link: list[int] = []
-    part_s: list[Floats] = []
+    busy: dict[Resource, dict[tuple[int, int], Floats]] = {}
     for a, source in enumerate(actors):
         for b, target in enumerate(actors):
             if source.role is not Role.PREFILL or target.role is not Role.DECODE:
@@ -326,14 +359,40 @@ def _transfers(
             route = kv_routes(costs, source.cut, target.cut)
             if route is None:
                 continue
-            busy: dict[int, Floats] = {}
+            routes["latency"][a, b], routes["last"][a, b] = route.latency_s, route.last_share
             for layers, link, speed in route.parts:
-                own = busy.setdefault(rows.setdefault(link, len(rows)), np.zeros(len(windows[0])))
+                own = busy.setdefault(link, {}).setdefault((a, b), np.zeros(len(windows[0])))
                 for layer in layers:
                     own[windows[1][layer]] += float(costs.tables.kv[layer]) / speed
-            at = len(part_link)
-            routes[a, b] = (at, at + len(busy), route.latency_s, route.last_share, 1.0, 0.0)
-            part_link += busy
-            part_s += busy.values()
-    per_token = np.array(part_s).reshape(len(part_s), len(windows[0]))
-    return routes, (np.array(part_link, np.int64), per_token), list(rows)
+    shared = _shared(busy)
+    parts: dict[tuple[int, int], list[tuple[int, Floats]]] = {}
+    for x, links in enumerate(shared):
+        for pair, own in busy[links[0][0]].items():
+            parts.setdefault(pair, []).append((x, own))
+    at = 0
+    for pair, found in parts.items():
+        routes["part"][pair], routes["next_part"][pair] = at, at + len(found)
+        at += len(found)
+    every = [part for found in parts.values() for part in found]
+    per_token = np.array([own for _, own in every]).reshape(at, len(windows[0]))
+    return routes, (np.array([x for x, _ in every], np.int64), per_token), shared
+
+
+def _shared(busy: Mapping[Resource, Mapping[tuple[int, int], Floats]]) -> list[Shared]:
+    """Put links together that the same transfers cross, each a fixed share of the time.
+
+    Only the slowest of them can ever be waited for: a host's link to a switch and its card, say.
+    """
+    found: dict[tuple[tuple[int, int], ...], list[Shared]] = {}
+    for link in sorted(busy, key=lambda x: -sum(own.sum() for own in busy[x].values())):
+        times = np.concatenate([*busy[link].values()])
+        alike = found.setdefault(tuple(busy[link]), [])
+        for links in alike:
+            slowest = np.concatenate([*busy[links[0][0]].values()])
+            share = float(times.sum() / slowest.sum()) if slowest.sum() > 0 else 1.0
+            if np.allclose(times, share * slowest, rtol=1e-12, atol=0.0):
+                links.append((link, share))
+                break
+        else:
+            alike.append([(link, 1.0)])
+    return [links for alike in found.values() for links in alike]

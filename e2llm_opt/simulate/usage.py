@@ -170,13 +170,14 @@ def batch_seconds(
     """
     begin, end = pauses if pauses is not None else (join[:0], join[:0])
     times = np.concatenate([join, finish, begin, end])
-    change = np.zeros((len(times), 2), dtype=np.int64)
+    change = np.zeros((2, len(times)), dtype=np.int8)
     n, m = len(join), len(begin)
-    change[:n, 0], change[n : 2 * n, 0] = 1, -1
-    change[2 * n : 2 * n + m, 1], change[2 * n + m :, 1] = 1, -1
+    change[0, :n], change[0, n : 2 * n] = 1, -1
+    change[1, 2 * n : 2 * n + m], change[1, 2 * n + m :] = 1, -1
     order = np.argsort(times, kind="stable")
     lasted = np.diff(times[order])
-    busy, paused = np.cumsum(change[order], axis=0)[:-1].T
+    busy = np.cumsum(change[0, order[:-1]], dtype=np.int32)
+    paused = np.cumsum(change[1, order[:-1]], dtype=np.int32)
     lasted[paused > 0] = 0.0
     counts = np.bincount(np.clip(busy, 0, slots), weights=lasted, minlength=slots + 1)
     return counts[1:].astype(np.float64)

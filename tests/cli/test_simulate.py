@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from e2llm_opt.simulate import prefixes
+from e2llm_opt.simulate import simulate as module
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -217,17 +217,18 @@ def test_records_and_plot_are_written(lab: str, plan: str, run: Run, tmp_path: P
 def test_ctrl_c_shows_what_was_simulated(
     lab: str, plan: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefixes, "_FIRST", 50)
-    from e2llm_opt.simulate import simulate as module
+    monkeypatch.setattr(module, "_STEP", 50)
+    real = module._run
 
-    real = module.simulate
+    def pressed(system: Any, breathe: Any) -> int:
+        def breathe_and_press(num: int) -> None:
+            if num == 100:
+                signal.raise_signal(signal.SIGINT)
+            breathe(num)
 
-    def pressed(*arguments: Any, **options: Any) -> Any:
-        if arguments[2].num_requests == 100:
-            signal.raise_signal(signal.SIGINT)
-        return real(*arguments, **options)
+        return real(system, breathe_and_press)
 
-    monkeypatch.setattr(module, "simulate", pressed)
+    monkeypatch.setattr(module, "_run", pressed)
     result = run("simulate", plan, lab, "--requests", "300")
     assert result.exit_code == 0
     assert "Interrupted: the first 100 of 300 requests" in result.stdout

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.problem import Problem, Role
 from e2llm_opt.runtime import MixedPause
-from e2llm_opt.simulate.simulate import Simulation, run_actors
+from e2llm_opt.simulate.simulate import Simulation, Simulator
 from e2llm_opt.simulate.system import Actor
 from e2llm_opt.workload.arrivals import Pattern, draw_arrivals
 from e2llm_opt.workload.workload import Lengths
@@ -56,10 +56,8 @@ class Case:
 
     def fast(self) -> Simulation:
         world = World(self.problem)
-        return run_actors(
-            costs_of(self.problem),
+        return Simulator(costs_of(self.problem), self.arrivals).run(
             [actor_of(world, own) for own in self.replicas],
-            self.arrivals,
             route_rates=self.route_rates,
             how=(self.routing, self.mean_context, 0),
         )

@@ -19,7 +19,7 @@ from e2llm_opt.inventory.link import Link
 from e2llm_opt.model.facts import ModelFacts
 from e2llm_opt.problem import Problem, Role
 from e2llm_opt.runtime import runtime
-from e2llm_opt.simulate.simulate import Simulation, run_actors
+from e2llm_opt.simulate.simulate import Simulation, Simulator
 from e2llm_opt.simulate.system import Actor
 from e2llm_opt.workload.arrivals import draw_arrivals
 from e2llm_opt.workload.trace import Trace
@@ -91,7 +91,7 @@ def actor(role: Role, device: int, slots: int = 1, *, context: int = 10**9) -> A
 
 
 def run(actors: Sequence[Actor], arrivals: Trace, *, speed: float = 1.0) -> Simulation:
-    return run_actors(costs_of(server_problem(speed=speed)), actors, arrivals)
+    return Simulator(costs_of(server_problem(speed=speed)), arrivals).run(actors)
 
 
 def prefilling(arrivals: Trace, *, speed: float = 1.0) -> Simulation:
