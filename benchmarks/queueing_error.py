@@ -255,7 +255,9 @@ def main() -> None:
         rows = [{**asdict(cell), "misses": cell.misses} for cell in cells]
         json.dump({"cells": rows, **totals(cells)}, sys.stdout, indent=1)
         return
-    shown = Table(*HEAD, title="predicted against simulated mean wait")
+    shown = Table(title="predicted against simulated mean wait")
+    for name in HEAD:
+        shown.add_column(name, no_wrap=True)
     for row in summary(cells):
         shown.add_row(*row)
     out = Console()
