@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ga_quality, processes, queueing_error
+from benchmarks import ga_quality, processes, queueing_error, simulator
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -54,6 +54,12 @@ The testbed has seven devices, so that all groupings can be enumerated. The gene
 
 {quality}
 
+## The simulator
+
+`python benchmarks/simulator.py`: Poisson arrivals at 80 % of the capacity, a process a row.
+
+{simulator}
+
 ## Waiting times: predicted against simulated
 
 A plan's waiting time comes from formulas ([Cost model](cost-model.md#queueing)); the
@@ -89,6 +95,7 @@ def main() -> None:
         machine=_machine(),
         speed=_speed_table(),
         processes=processes.table(processes.measured()),
+        simulator=simulator.table(simulator.measured(), simulator.against_the_plain_model()),
         **_quality(),
         **_waits(),
     )
