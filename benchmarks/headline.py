@@ -86,9 +86,7 @@ def _together(parts: Sequence[Future[list[Any]]]) -> list[Any]:
 @click.option(
     "--from-json", type=click.Path(exists=True, path_type=Path), help="Show a former run."
 )
-@click.option(
-    "--again", type=click.Choice(PARTS), multiple=True, help="Run these parts of it anew."
-)
+@click.option("--only", type=click.Choice(PARTS), multiple=True, help="Run these parts only.")
 @click.option("--write-docs", is_flag=True, help="Write the figures of docs/headline.md anew.")
 @click.option("--azure-conversation", type=click.Path(exists=True, path_type=Path))
 @click.option("--azure-code", type=click.Path(exists=True, path_type=Path))
@@ -99,7 +97,7 @@ def main(  # noqa: PLR0913, PLR0917 - one parameter an option
     jobs: int,
     json_file: Path | None,
     from_json: Path | None,
-    again: tuple[str, ...],
+    only: tuple[str, ...],
     write_docs: bool,  # noqa: FBT001 - the same
     azure_conversation: Path | None,
     azure_code: Path | None,
@@ -107,19 +105,20 @@ def main(  # noqa: PLR0913, PLR0917 - one parameter an option
     """Reproduce the E2LLM paper's headline: Tables VII and VIII, and what they leave out."""
     if (azure_conversation is None) != (azure_code is None):
         raise click.UsageError("--azure-conversation and --azure-code belong together")
+    effort = QUICK if quick else Effort()
+    effort = replace(effort, hops_ms=hops or effort.hops_ms, seeds=seeds or effort.seeds)
+    found = Results(effort=effort)
     if from_json is not None:
         found = Results.from_dict(json.loads(from_json.read_text(encoding="utf-8")))
-        if again:
-            anew = run(found.effort, (azure_conversation, azure_code), jobs, again)
-            found = replace(
-                found,
-                **{part: getattr(anew, part) for part in again},
-                minutes=found.minutes + anew.minutes,
-            )
-    else:
-        effort = QUICK if quick else Effort()
-        effort = replace(effort, hops_ms=hops or effort.hops_ms, seeds=seeds or effort.seeds)
-        found = run(effort, (azure_conversation, azure_code), jobs)
+    parts = only or (PARTS if from_json is None else ())
+    if parts:
+        anew = run(found.effort, (azure_conversation, azure_code), jobs, parts)
+        found = replace(
+            found,
+            **{part: getattr(anew, part) for part in parts},
+            date=anew.date,
+            minutes=found.minutes + anew.minutes,
+        )
     sheets = found.sheets()
     show(sheets)
     print(f"\n{found.effort.seeds} seeds a cell; {found.minutes:.1f} minutes.")

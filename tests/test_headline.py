@@ -369,11 +369,14 @@ def test_parts_of_a_former_run_are_run_again(
 
     monkeypatch.setattr(headline, "run", run)
     for part, code in (("steady", 1), ("cells", 0)):
-        line = ["--from-json", str(file), "--again", part, "--json", str(other)]
+        line = ["--from-json", str(file), "--only", part, "--json", str(other)]
         done = CliRunner().invoke(headline.main, line)
         assert done.exit_code == code, done.output
         assert asked.pop()[-1] == (part,)
         assert json.loads(other.read_text(encoding="utf-8"))["minutes"] == 3.0
+    done = CliRunner().invoke(headline.main, ["--quick", "--only", "steady", "--json", str(other)])
+    answer = json.loads(other.read_text(encoding="utf-8"))
+    assert (done.exit_code, answer["cells"], len(answer["steady"])) == (0, [], 1)
 
 
 def test_rejected_requests_are_told() -> None:

@@ -16,7 +16,7 @@ from benchmarks.reproduction.steady import NUM_REQUESTS as NUM_STEADY
 from benchmarks.reproduction.steady import SHARES, Steady, steady_sheets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from benchmarks.reproduction.sheets import Sheet
 
@@ -67,11 +67,11 @@ class Results:
     """Everything that was run, when, and how long it took."""
 
     effort: Effort
-    cells: list[Cell]
-    steady: list[Steady]
-    changes: list[Change]
-    date: str
-    minutes: float
+    cells: Sequence[Cell] = ()
+    steady: Sequence[Steady] = ()
+    changes: Sequence[Change] = ()
+    date: str = ""
+    minutes: float = 0.0
 
     def sheets(self) -> list[Sheet]:
         """Return all tables in reading order."""
