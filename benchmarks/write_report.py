@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -28,7 +29,7 @@ _PAGE = """\
 
 Written by `make bench`; do not edit. Measured on {date} at commit {commit}.
 
-Machine: {machine}. Load when it began: {load}.
+Machine: {machine}. Load when it began: {load}.{quick}
 
 Targets are for medians. On a machine that does other things at the same time, the fastest run says
 more about the program.
@@ -85,8 +86,18 @@ stages; `M14/3`: a MIXED one with 14 slots and three stages):
 """
 
 
+_QUICK = (
+    " A quick run: each process once, and waits of a part of the plans; `make bench` measures all."
+)
+
+
 def main() -> None:
     """Measure, write the page, and print it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer runs and plans; the page says so"
+    )
+    is_quick = parser.parse_args().quick
     load = f"{os.getloadavg()[0]:.1f} processes"
     text = _PAGE.format(
         load=load,
@@ -94,10 +105,11 @@ def main() -> None:
         commit=_output("git", "describe", "--always", "--dirty") or "unknown",
         machine=_machine(),
         speed=_speed_table(),
-        processes=processes.table(processes.measured()),
+        quick=_QUICK if is_quick else "",
+        processes=processes.table(processes.measured(most_runs=1 if is_quick else None)),
         simulator=simulator.table(simulator.measured(), simulator.against_the_plain_model()),
         **_quality(),
-        **_waits(),
+        **_waits(is_quick=is_quick),
     )
     PAGE.write_text(text, encoding="utf-8")
     print(text)
@@ -112,8 +124,8 @@ def _quality() -> dict[str, Any]:
     }
 
 
-def _waits() -> dict[str, Any]:
-    cells = list(queueing_error.measured(quick=False))
+def _waits(*, is_quick: bool) -> dict[str, Any]:
+    cells = list(queueing_error.measured(quick=is_quick))
     return {
         "waits": queueing_error.table(cells),
         "missed": queueing_error.missed_table(cells),
