@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NUM_SIMULATED = 20
 """Candidates of a search that are simulated (DESIGN section 5)."""
-NUM_DRAWN = 20_000
+NUM_DRAWN = 5_000
 """Requests on which they are, where none are given."""
 _INTERRUPTED = "the search was interrupted: this is the best plan found until then"
 

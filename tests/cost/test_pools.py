@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from e2llm_opt.cost import kernel
@@ -159,6 +159,7 @@ def test_slots_that_are_never_reached_may_be_left_out(pool: list[Server], load: 
 # ---------------------------------------------------------------- both kinds at once
 
 
+@settings(max_examples=6)  # the plain chain has thousands of states
 @given(prefill_pools, decode_pools, mixed_pools, loads, st.data())
 def test_mixed_and_disaggregated_replicas_are_one_pool_of_slots(
     first: list[Server],

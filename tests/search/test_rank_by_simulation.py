@@ -19,6 +19,7 @@ from e2llm_opt.search.rank_by_simulation import (
 )
 from e2llm_opt.search.stop import Stop
 from e2llm_opt.simulate.simulate import Simulator, simulate
+from e2llm_opt.solve import NUM_DRAWN
 from e2llm_opt.workload.arrivals import draw_arrivals
 from tests.simulate.small import ROOT
 
@@ -152,7 +153,7 @@ def test_where_requests_wait_the_best_are_simulated_unasked(problem: Problem) ->
     found = e2llm_opt.plan(busy, stop=STOP)
     assert isinstance(found, Plan)
     assert found.predicted.stable
-    assert "on the same 20000 requests" in found.explain[-1]
+    assert f"on the same {NUM_DRAWN} requests" in found.explain[-1]
     by_formulas = e2llm_opt.plan(busy, stop=STOP, finals=Finals(arrivals=()))
     assert isinstance(by_formulas, Plan)
     assert "Simulated" not in by_formulas.explain[-1]
