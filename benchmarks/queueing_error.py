@@ -8,6 +8,7 @@ import math
 import statistics
 import sys
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -241,16 +242,54 @@ def totals(cells: Sequence[Cell]) -> dict[str, int]:
     }
 
 
+_PAGE = """\
+# Predicted and simulated waits
+
+Written by `python -m benchmarks.queueing_error {options}`; do not edit.
+
+A plan's waiting time comes from formulas ([Cost model](cost-model.md#queueing)); the
+[simulator](simulator.md) plays the plan out on Poisson arrivals at shares of the plan's
+capacity, with {requests} requests a run. {num_plans} plans of several planners, inventories,
+engines and lengths. `bias` is the median of the relative errors, `median` that of their absolute
+values, `noise` the standard error of the simulated mean. Wanted up to {judged:.0%} utilisation:
+{disaggregated:.0%} for P/D plans, {mixed:.0%} or {mixed_s:g} s with MIXED replicas. {num_missed} of
+{num_cells} cells miss that; {num_unstable} have no steady state in the simulation.
+
+{table}
+
+{missed}
+"""
+
+
+def _write_page(cells: Sequence[Cell], *, is_quick: bool) -> None:
+    page = Path(__file__).parents[1] / "docs" / "waits.md"
+    text = _PAGE.format(
+        options="--quick --write-docs" if is_quick else "--write-docs",
+        requests=REQUESTS,
+        judged=JUDGED_UP_TO,
+        disaggregated=DISAGGREGATED,
+        mixed=MIXED,
+        mixed_s=MIXED_S,
+        table=table(cells),
+        missed=missed_table(cells) if misses(cells) else "",
+        **totals(cells),
+    )
+    page.write_text(text.rstrip() + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Print the table, or all cells as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few plans, few requests")
     parser.add_argument("--json", action="store_true", help="every cell, and the totals")
+    parser.add_argument("--write-docs", action="store_true", help="write docs/waits.md anew")
     asked = parser.parse_args()
     console, cells = Console(stderr=True), []
     for cell in measured(quick=asked.quick):
         cells.append(cell)
         console.print(f"{len(cells)} cells, {cell.instance}", end="\r")
+    if asked.write_docs:
+        _write_page(cells, is_quick=asked.quick)
     if asked.json:
         rows = [{**asdict(cell), "misses": cell.misses} for cell in cells]
         json.dump({"cells": rows, **totals(cells)}, sys.stdout, indent=1)
