@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 CODE := e2llm_opt tests benchmarks docs examples
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench coverage mutation docs schema clean
+.PHONY: help install demo test test-all lint format bench headline coverage mutation docs schema clean
 
 help:
 	@echo "make demo      plan every file in examples/, check each plan, show the testbed's"
@@ -20,6 +20,7 @@ help:
 	@echo "make lint      ruff, mypy, import contracts, spelling"
 	@echo "make format    let ruff lay out and fix what it can"
 	@echo "make bench     measure everything, write docs/benchmarks.md (some minutes)"
+	@echo "make headline  reproduce the paper's waiting times, write docs/headline.md (half an hour)"
 	@echo "make coverage  branches that the tests take, kernels as plain Python (a quarter of an hour)"
 	@echo "make mutation  put small faults into the code and see whether the tests notice (half an hour)"
 	@echo "make docs      write the output of commands into README.md and docs/ anew"
@@ -72,6 +73,9 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.write_report
+
+headline: $(STAMP)
+	$(BIN)/python benchmarks/headline.py --write-docs
 
 # Kernels that run as plain Python can be followed, but are slow: fewer random examples, and
 # without the tests that take minutes then.

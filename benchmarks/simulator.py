@@ -22,7 +22,7 @@ from benchmarks import inventories
 from e2llm_opt import Plan, Role, draw_arrivals, plan
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.simulate import kernel
-from e2llm_opt.simulate.arrays import DECODE, MIXED, PREFILL, SHORTEST_WAIT
+from e2llm_opt.simulate.arrays import DECODE, MIXED, PREFILL, SHORTEST
 from e2llm_opt.simulate.simulate import Simulator, actors_of
 from e2llm_opt.simulate.system import Actor, Systems
 from tests.oracles import World
@@ -118,7 +118,7 @@ def measure(case: Case, num: int = MANY, runs: int = _RUNS) -> Measured:
     """Measure *case* in this process; the peak is that of everything the process did."""
     problem, actors = system_named(case.system)
     costs = costs_of(problem)
-    law = SHORTEST_WAIT, case.is_mean
+    law = SHORTEST, case.is_mean
     few = draw_arrivals(problem.workload, 10)
     system, _ = Systems(costs, few).build(actors, law=law)
     kernel.run(system, 0, 10)

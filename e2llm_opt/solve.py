@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NUM_SIMULATED = 20
 """Candidates of a search that are simulated (DESIGN section 5)."""
-_NUM_DRAWN = 20_000
+NUM_DRAWN = 5_000
 """Requests on which they are, where none are given."""
 _INTERRUPTED = "the search was interrupted: this is the best plan found until then"
 
@@ -160,6 +160,8 @@ def _ranked(
             rival = planner_named(name)(run.costs, progress)
             rival.run(stop, seed)
             rivals += rival.ranked(1)
+    if len(outcomes) + len(rivals) == 1:
+        return outcomes, ()
     found = rank_by_simulation(
         run.evaluator,
         outcomes,
@@ -168,7 +170,7 @@ def _ranked(
         tell=lambda number: run.tell("simulation", number),
     )
     num = sum(arrivals.num_requests for arrivals in given.arrivals)
-    line = f"the best of {len(found)} candidates, simulated on the same {num} requests"
+    line = f"Simulated: {len(found)} candidates on the same {num} requests; this one is the best."
     return [one.outcome for one in found[:top]], (line,)
 
 
@@ -186,7 +188,7 @@ def _drawn(run: Planner, outcomes: Sequence[Outcome]) -> Finals:
     is_waiting = best is not None and best.is_stable and best.waiting_time_s >= unit_s
     if not (is_asked and is_waiting):
         return Finals(arrivals=())
-    arrivals = draw_arrivals(problem.workload, _NUM_DRAWN)
+    arrivals = draw_arrivals(problem.workload, NUM_DRAWN)
     return Finals(arrivals=(arrivals,), rivals=())
 
 

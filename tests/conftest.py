@@ -6,6 +6,10 @@ import os
 
 from hypothesis import HealthCheck, Phase, settings
 
+from e2llm_opt import solve
+
+solve.NUM_DRAWN = 200  # for thousands of plans; programs that tests start draw as many as users
+
 _EXAMPLES = int(os.environ.get("HYPOTHESIS_EXAMPLES", "10000"))
 
 _calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

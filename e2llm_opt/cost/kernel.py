@@ -1,106 +1,116 @@
-"""Pooled queueing: waiting time, latency and traffic of replicas in given roles (DESIGN section 5).
+"""Pooled queueing: waiting time, latency and traffic of replicas in given roles.
 
-All replicas of a role are one pool. State N of a pool's birth-death chain has N requests; slots
-fill in the order a router would choose (lowest next TPOT first), and the chain leaves state N at
+All slots, of DECODE and of MIXED replicas, are one birth-death chain; PREFILL replicas are another.
+State N of a chain has N requests. Slots fill as the router chooses, and the chain leaves N at
 
-    mu[N] = sum over replicas of n_i / (pause_i n_i + output tpot_i(n_i))
+    mu[N] = sum over replicas of n_r / (n_r pause_r + more_r + output tpot_r(n_r))
 
-(pause 0 in a DECODE pool; a PREFILL replica is one slot of rate 1 / occupancy). Requests beyond
-the c slots wait. Index contract: R replicas, N slots of the replica that has most.
+(no pause in a DECODE replica; a PREFILL replica is one slot of rate 1 / occupancy). Requests beyond
+the c slots wait. docs/cost-model.md derives it. R replicas, N slots of one, n slots of a pool.
 """
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from e2llm_opt.cost.pools import Ladder, Pool
+from e2llm_opt.cost.pools import Ladder, Pool, Rounds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Pair = tuple[float, float]
+Ladders = tuple[Ladder, Ladder]
 
 UNUSED, PREFILL, DECODE, MIXED = 0, 1, 2, 3
 CAPACITY, WAITING, TTFT, TPOT, LATENCY, UNLOADED = 0, 1, 2, 3, 4, 5
-_SPLIT_STEPS = 12
-_RATIO = 0.6180339887498949  # golden section
-_STARTS = 4
-"""Ends and inner points of the golden-section search."""
 _MUCH_FASTER, _SPARE = 4.0, 30
 """A pool so many times faster than the load needs no more than so many further slots."""
-_NEGLIGIBLE = 1e-18
-"""Probability of a state, relative to all, after which a chain may end."""
-_TOO_LARGE = 1e200
-"""Probabilities are scaled down above this, before they overflow."""
+_NEGLIGIBLE, _TOO_LARGE, _NOTHING = 1e-18, 1e200, 1e-12
+"""Relative probability after which a chain may end, scaled down above; share that is none."""
+_TIE_S = 1e-9
+"""Waits that differ by less are equal to a router [s]."""
+_LEAST_IDLE, _MOST = 0.25, 0.95
+"""Least share of the nominal idle rate that is kept; utilisation above which no wait grows."""
 
 
 @njit(cache=True, error_model="numpy")
-def _fill(slots: Ints, tpot: Floats, pause: Floats, load: Floats, far: Floats) -> Ladder:
-    """Fill slots, the one with the lowest next TPOT first; of equals, the one least *far* away.
+def _fill(rounds: Rounds, load: Floats, far: Floats, most: float) -> Ladder:
+    """Fill slots in the router's order: the least *far* away first, of equals the fastest next.
 
+    Slots that are away at all, behind PREFILL replicas, add no more than *most* to the rate.
     Ends early where the pool is so much faster than *load* (arrival rate, tokens a request) that
     further slots are never used: each state then has at most a quarter of the probability before.
     """
-    num, total, most = len(slots), 0, 0.0
+    slots, tpot = rounds.slots, rounds.tpot
+    num, total, behind = len(slots), slots.sum(), 0.0
     full = np.zeros(num)
     for r in range(num):
-        total += slots[r]
         if slots[r] > 0:
-            full[r] = slots[r] / (slots[r] * pause[r] + load[1] * tpot[r, slots[r] - 1])
-            most += full[r]
+            full[r] = slots[r] / (slots[r] * rounds.nominal[r] + load[1] * tpot[r, slots[r] - 1])
     who, step, rate = np.empty(total, np.int64), np.empty(total), np.empty(total)
+    half, held = np.zeros(total), np.empty(total)
     used, now = np.zeros(num, np.int64), np.zeros(num)
-    busy, spare, n = 0.0, 0, 0
+    busy, blocked, spare, n = 0.0, 0.0, 0, 0
     while n < total and spare < _SPARE:
-        best, lowest = -1, np.inf
+        b = -1
         for r in range(num):
-            if used[r] == slots[r]:
-                continue
-            next_s = tpot[r, used[r]]
-            if best < 0 or next_s < lowest or (next_s == lowest and far[r] < far[best]):
-                best, lowest = r, next_s
-        used[best] += 1
-        faster = used[best] / (used[best] * pause[best] + load[1] * lowest)
-        who[n], step[n] = best, faster - now[best]
+            if used[r] < slots[r] and (
+                b < 0
+                or far[r] < far[b] - _TIE_S
+                or (far[r] <= far[b] + _TIE_S and tpot[r, used[r]] < tpot[b, used[b]])
+            ):
+                b = r
+        if used[b] > 0:
+            half[n] = 0.5 * tpot[b, used[b] - 1]
+        next_s, share = tpot[b, used[b]], rounds.usable[b, used[b]]
+        used[b] += 1
+        faster = used[b] / (used[b] * rounds.pause[b] + rounds.more[b] + load[1] * next_s)
+        who[n], step[n] = b, (faster - now[b]) * share
+        if far[b] > 0.0:
+            step[n] = min(step[n], most - behind)
+            behind += step[n]
         busy += step[n]
-        now[best], rate[n] = faster, busy
+        blocked += 1.0 - share
+        now[b], rate[n], held[n] = faster, busy, blocked
         spare = spare + 1 if busy > _MUCH_FASTER * load[0] else 0
         n += 1
-    return Ladder(who[:n], step[:n], rate[:n], full, most, total)
+    return Ladder(who[:n], step[:n], rate[:n], half[:n], held[:n], full, full.sum(), total)
 
 
 @njit(cache=True, error_model="numpy")
-def _chain(ladder: Ladder, arrival: float) -> tuple[float, float, Floats]:
-    """Return mean wait [s], mean requests in slots, and each replica's share of the traffic [R].
+def _chain(
+    ladder: Ladder, arrival: float, capacity: float, peak: float
+) -> tuple[float, float, Floats, Floats]:
+    """Return mean wait [s], mean requests in slots, each replica's share [R], P(N) [n + 1].
 
-    p[N] = p[N-1] · λ / mu[N]; beyond the c slots the tail is geometric with ρ = λ / mu[c], so
-    the mean number waiting is p[c] ρ / (1 - ρ)².
+    p[N] = p[N-1] · (λ / mu[N])^(1 / peak); beyond the c slots the tail is geometric with
+    ρ = λ / mu[c], so that the mean number waiting there is p[c] ρ / (1 - ρ)².
     """
-    most = len(ladder.rate)
-    rho = arrival / ladder.rate[most - 1] if most == ladder.num_slots else 0.0
-    mass = np.empty(most)
-    weight, norm, active, n = 1.0, 1.0, 0.0, 0
+    most, left = len(ladder.rate), 1.0
+    if most == ladder.num_slots:
+        left = 1.0 - arrival / ladder.rate[most - 1]
+        left = max(left, _LEAST_IDLE * (1.0 - arrival / capacity))
+    mass = np.zeros(most + 1)
+    mass[0] = weight = norm = 1.0
+    n = 0
     while n < most and (weight > _NEGLIGIBLE * norm or ladder.rate[n] < arrival):
-        weight *= arrival / ladder.rate[n]
-        mass[n] = weight if n < most - 1 else weight / (1.0 - rho)
-        norm += mass[n]
-        active += (n + 1) * mass[n]
+        ratio = arrival / ladder.rate[n]
+        weight *= ratio if peak == 1.0 else ratio ** (1.0 / peak)
+        mass[n + 1] = weight if n < most - 1 else weight / left
+        norm += mass[n + 1]
         if weight > _TOO_LARGE:
-            weight, norm, active = weight / _TOO_LARGE, norm / _TOO_LARGE, active / _TOO_LARGE
-            for i in range(n + 1):
-                mass[i] /= _TOO_LARGE
+            weight, norm = weight / _TOO_LARGE, norm / _TOO_LARGE
+            mass[: n + 2] /= _TOO_LARGE
         n += 1
-    waiting = weight / norm * rho / (1.0 - rho) ** 2 if n == most else 0.0
-    shares = np.zeros(len(ladder.full))
-    tail = 0.0
+    mass /= norm
+    waiting = weight / norm * (1.0 - left) / left**2 if n == most else 0.0
+    shares, tail, active = np.zeros(len(ladder.full)), 0.0, 0.0
     for i in range(n - 1, -1, -1):
-        tail += mass[i]
+        waiting += ladder.held[i] * mass[i + 1]
+        active += (i + 1 - ladder.held[i]) * mass[i + 1]
+        tail += mass[i + 1]
         shares[ladder.who[i]] += ladder.step[i] * tail
-    total = 0.0
-    for r in range(len(shares)):
-        shares[r] = max(shares[r], 0.0)
-        total += shares[r]
-    for r in range(len(shares)):
-        shares[r] /= total
-    return waiting / arrival, active / norm, shares
+    shares = np.maximum(shares, 0.0)
+    return waiting / arrival, active, shares / shares.sum(), mass
 
 
 @njit(cache=True, error_model="numpy")
@@ -117,230 +127,248 @@ def _kimura(wait: float, rho: float, slots: int, scv: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _disaggregated(
-    p: Pool, servers: Ladder, slots: Ladder, arrival: float
-) -> tuple[Floats, Floats]:
-    """Return (wait, TTFT, TPOT, latency, unloaded latency) and the replicas' rates [R]."""
-    output, scv = p.load[1], p.load[2]
-    wait, _, first = _chain(servers, arrival)
-    queue, active, second = _chain(slots, arrival)
-    queue = _kimura(queue, arrival / slots.total, slots.num_slots, scv)
-    moving, latency, alone, spread = 0.0, 0.0, 0.0, 0.0
-    for r in range(len(first)):
-        if first[r] > 0:
-            spread += first[r] * p.prefill_scv[r]
-            latency += first[r] * p.prefill_latency[r]
-        if second[r] > 0:
-            alone += second[r] * output * p.decode_tpot[r, 0]
-        for q in range(len(first)):
-            if first[r] * second[q] > 0:
-                moving += first[r] * second[q] * p.transfer[r, q]
-    wait *= (1.0 + spread) / 2.0
-    in_slot = active / arrival
-    waiting = wait + moving + queue
-    values = np.empty(6)
-    values[WAITING], values[TTFT], values[TPOT] = waiting, wait + latency, in_slot / output
-    values[LATENCY], values[UNLOADED] = waiting + latency + in_slot, latency + moving + alone
-    for r in range(len(first)):
-        first[r] = arrival * (first[r] + second[r])
-    return values, first
+def _ladders(p: Pool, roles: Ints) -> Ladders:
+    """Return the ladders of PREFILL replicas, and of the slots of all others.
 
-
-@njit(cache=True, error_model="numpy")
-def _mixed(p: Pool, slots: Ladder, arrival: float) -> tuple[Floats, Floats]:
-    """Return (wait, TTFT, TPOT, latency, unloaded latency) and the replicas' rates [R]."""
-    output, scv = p.load[1], p.load[2]
-    wait, active, shares = _chain(slots, arrival)
-    wait = _kimura(wait, arrival / slots.total, slots.num_slots, scv)
-    latency, pause, alone = 0.0, 0.0, 0.0
-    for r in range(len(shares)):
-        if shares[r] > 0:
-            mine = shares[r] * arrival
-            square = p.mixed_pause[r] ** 2 * (1.0 + p.mixed_scv[r])
-            wait += shares[r] * mine * square / (2.0 * (1.0 - mine * p.mixed_pause[r]))
-            latency += shares[r] * p.mixed_latency[r]
-            pause += shares[r] * p.mixed_pause[r]
-            alone += shares[r] * output * p.mixed_tpot[r, 0]
-    decoding = active / arrival - pause
-    values = np.empty(6)
-    values[WAITING], values[TTFT], values[TPOT] = wait, wait + latency, decoding / output
-    values[LATENCY], values[UNLOADED] = wait + latency + decoding, latency + alone
-    for r in range(len(shares)):
-        shares[r] *= arrival
-    return values, shares
-
-
-@njit(cache=True, error_model="numpy")
-def _distances(p: Pool, roles: Ints) -> Floats:
-    """Return the KV transfers between each P/D replica and all of the other role, added [R] [s]."""
-    far = np.zeros(len(roles))
-    for r in range(len(roles)):
-        for q in range(len(roles)):
-            if roles[r] == PREFILL and roles[q] == DECODE:
-                far[r] += p.transfer[r, q]
-                far[q] += p.transfer[r, q]
-    return far
-
-
-@njit(cache=True, error_model="numpy")
-def _ladders(p: Pool, roles: Ints) -> tuple[Ladder, Ladder, Ladder]:
-    """Return the ladders of the PREFILL, the DECODE and the MIXED pool."""
-    num = len(roles)
-    nothing, one, occupancy = np.zeros(num), p.load.copy(), np.ones((num, 1))
-    far = _distances(p, roles)
-    one[1] = 1.0
-    first, second, both = np.zeros(num, np.int64), np.zeros(num, np.int64), np.zeros(num, np.int64)
-    for r in range(num):
-        if roles[r] == PREFILL:
-            first[r], occupancy[r, 0] = 1, p.occupancy[r]
-        elif roles[r] == DECODE:
-            second[r] = p.decode_slots[r]
-        elif roles[r] == MIXED:
-            both[r] = p.mixed_slots[r]
-    return (
-        _fill(first, occupancy, nothing, one, far),
-        _fill(second, p.decode_tpot, nothing, p.load, far),
-        _fill(both, p.mixed_tpot, p.mixed_pause, p.load, nothing),
-    )
-
-
-@njit(cache=True, error_model="numpy")
-def _split(p: Pool, ladders: tuple[Ladder, Ladder, Ladder], arrival: float, most: float) -> float:
-    """Return the rate that P/D replicas take so that the mean wait is least [1/s].
-
-    None where one more request waits longer for its KV cache than it would make MIXED replicas
-    wait; else a golden-section search: where waits are convex it makes marginal waits equal.
+    A PREFILL replica is as far away as its nearest decoder. A DECODE replica is as far as the
+    PREFILL replica that is farthest, so that it comes later only where all agree that it does.
     """
-    servers, slots, both = ladders
-    room = both.total * (1.0 - 1e-9)
-    low, high = max(0.0, arrival - room), min(arrival, most * (1.0 - 1e-9))
-    if low == 0.0:
-        less = arrival * (1.0 - 1e-3)
-        more = (
-            arrival * _mixed(p, both, arrival)[0][WAITING]
-            - less * _mixed(p, both, less)[0][WAITING]
-        )
-        if more <= (arrival - less) * _least_transfer(p, servers, slots):
-            return 0.0
-    best, least = low, np.inf
-    at, worth, i = np.empty(_STARTS), np.empty(_STARTS), 0
-    at[0], at[1] = low, high
-    at[2], at[3] = high - _RATIO * (high - low), low + _RATIO * (high - low)
-    for step in range(_STARTS + _SPLIT_STEPS):
-        i = step if step < _STARTS else i
-        x, total = at[i], 0.0
-        if x > 0:
-            total += x * _disaggregated(p, servers, slots, x)[0][WAITING]
-        if arrival - x > 1e-12 * arrival:
-            total += (arrival - x) * _mixed(p, both, arrival - x)[0][WAITING]
-        worth[i] = total
-        if total < least:
-            best, least = x, total
-        if step >= _STARTS - 1 and worth[2] < worth[3]:
-            at[1], at[3], worth[3], i = at[3], at[2], worth[2], 2
-            at[2] = at[1] - _RATIO * (at[1] - at[0])
-        elif step >= _STARTS - 1:
-            at[0], at[2], worth[2], i = at[2], at[3], worth[3], 3
-            at[3] = at[0] + _RATIO * (at[1] - at[0])
-    return best
+    num = len(roles)
+    nothing, one, width = np.zeros(num), np.ones((num, 1)), p.decode_tpot.shape
+    far = np.where(roles == PREFILL, np.inf, np.where(roles == DECODE, 1e-300, 0.0))
+    slots = np.where(roles == DECODE, p.decode_slots, 0)
+    nominal, pause, more = np.zeros(num), np.zeros(num), np.zeros(num)
+    tpot, usable = np.empty(width), np.empty(width)
+    for r in range(num):
+        for q in range(num):
+            if roles[r] == PREFILL and roles[q] == DECODE:
+                far[r], far[q] = min(far[r], p.transfer[r, q]), max(far[q], p.transfer[r, q])
+        if roles[r] == MIXED:
+            slots[r], nominal[r], pause[r] = p.mixed_slots[r], p.mixed_pause[r], p.mixed_busy[r]
+            more[r] = max(p.mixed_latency[r] - p.mixed_pause[r], 0.0)
+            tpot[r], usable[r] = p.mixed_tpot[r], p.mixed_usable[r]
+        elif roles[r] == DECODE:
+            tpot[r], usable[r] = p.decode_tpot[r], p.decode_usable[r]
+    is_first = np.where(roles == PREFILL, 1, 0)
+    longer = np.where(roles == PREFILL, p.prefill_busy - p.occupancy, 0.0)
+    occupancy = p.occupancy.copy().reshape((num, 1))
+    servers = Rounds(is_first, occupancy, one, nothing, longer, nothing)
+    first = _fill(servers, np.array([p.load[0], 1.0]), far, np.inf)
+    most = first.total if (roles == MIXED).any() else np.inf
+    return first, _fill(Rounds(slots, tpot, usable, nominal, pause, more), p.load, far, most)
 
 
 @njit(cache=True, error_model="numpy")
-def _least_transfer(p: Pool, servers: Ladder, slots: Ladder) -> float:
-    """Return the shortest KV transfer between replicas in these roles [s]."""
-    least = np.inf
-    for r in range(len(servers.full)):
-        for q in range(len(slots.full)):
-            if servers.full[r] > 0 and slots.full[q] > 0:
-                least = min(least, p.transfer[r, q])
-    return least
+def _total(values: Floats | Ints, roles: Ints, role: int) -> float:
+    """Return the sum over the replicas in a role."""
+    total = 0.0
+    for r in range(len(roles)):
+        total += values[r] if roles[r] == role else 0.0
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def _variability(p: Pool, ladders: Ladders, roles: Ints, load: float) -> tuple[Pair, float]:
+    """Return peakedness of N, squared cv of the work, and ca² of arrivals, means over the slots."""
+    servers, slots = ladders
+    second = _total(slots.full, roles, DECODE)
+    pairs = min(second, servers.total)
+    capacity, smooth = pairs + slots.total - second, 1.0
+    if pairs > 0.0:
+        scv = _total(servers.full * p.prefill_scv, roles, PREFILL) / servers.total
+        rho = load * pairs / servers.total
+        memory = rho * (1.0 + scv) / (servers.total * (1.0 - rho) ** 2)
+        stay = _total(p.decode_slots, roles, DECODE) / second
+        smooth = 1.0 - rho**2 * max(1.0 - scv, 0.0) * memory / (memory + stay)
+    share = pairs / capacity
+    peak, work, ca2 = share * smooth, share * p.load[2], share * smooth + 1.0 - share
+    for r in range(len(roles)):
+        if roles[r] == MIXED and slots.full[r] > 0.0:
+            share = slots.full[r] / capacity
+            busy, part = load * slots.full[r] * p.mixed_busy[r], slots.full[r] * p.mixed_pause[r]
+            busy = min(busy, _MOST)
+            batch = (1.0 + busy * p.mixed_scv[r]) / (1.0 - busy) ** 2
+            peak += share * (1.0 + (batch - 1.0) * p.load[3]) * (1.0 - busy)
+            work += share * (part**2 * p.mixed_scv[r] + (1.0 - part) ** 2 * p.load[2])
+    return (peak, work), ca2
+
+
+@njit(cache=True, error_model="numpy")
+def _runs(p: Pool, slots: Ladder, roles: Ints, load: float, mass: Floats) -> Pair:
+    """Return the mean waits for what runs where a slot is free: before prefill, and after it [s].
+
+    Goes from full pools down to empty ones, so that replicas come to have free slots one by one.
+    """
+    free, num, rate = np.empty(len(roles), np.int64), 0, 0.0
+    wait, all_busy, before, after = 0.0, 0.0, 0.0, 0.0
+    for i in range(len(slots.who) - 1, -1, -1):
+        r = slots.who[i]
+        if roles[r] == DECODE:
+            after += mass[i] * slots.half[i]
+            continue
+        own = load * slots.full[r]
+        if not (free[:num] == r).any():
+            free[num] = r
+            num += 1
+            rate += own
+            wait, all_busy = _all_prefill(p, free[:num], rate)
+        before += mass[i] * (wait + (1.0 - all_busy) * slots.half[i])
+        if p.mixed_latency[r] > p.mixed_pause[r] * (1.0 + _TIE_S):
+            busy = min(own * p.mixed_busy[r], _MOST)
+            rest = 0.5 * p.mixed_busy[r] * (1.0 + p.mixed_scv[r])
+            after += mass[i] * ((1.0 - busy) * slots.half[i] + busy * rest)
+    return before, after
+
+
+@njit(cache=True, error_model="numpy")
+def _all_prefill(p: Pool, free: Ints, arrival: float) -> Pair:
+    """Return the wait for one of the MIXED replicas *free* to end a prefill [s], P(all prefill)."""
+    weight, norm, speed, scv = 1.0, 1.0, 0.0, 0.0
+    for r in free[::-1]:
+        speed += 1.0 / (p.mixed_busy[r] + 1e-300)
+        weight *= arrival / speed
+        norm += weight
+        scv += p.mixed_scv[r] / len(free)
+    left = max(1.0 - arrival / speed, 1.0 - _MOST)
+    norm += weight * (1.0 - left) / left
+    busy = weight / left / norm
+    return _kimura(busy / (speed * left), 1.0 - left, len(free), scv), busy
+
+
+@njit(cache=True, error_model="numpy")
+def _moving(p: Pool, first: Floats, second: Floats, rate: float, full: float) -> Pair:
+    """Return the mean KV transfer, and the wait for others on the way to that decoder [s].
+
+    The nearest pairs of replicas take as much of each other's traffic as both have. A decoder whose
+    link is busy is avoided unless those of the others are, too, or *full*: all slots are.
+    """
+    total, wait, busy, everywhere = 0.0, 0.0, np.zeros(len(first)), 1.0
+    out, into, parts = first.copy(), second.copy(), np.zeros(p.transfer.shape)
+    while True:
+        a, b = np.int64(-1), np.int64(-1)
+        for r in np.flatnonzero(out > _NOTHING):
+            for q in np.flatnonzero(into > _NOTHING):
+                if a < 0 or p.transfer[r, q] < p.transfer[a, b]:
+                    a, b = r, q
+        if a < 0:
+            break
+        parts[a, b] = min(out[a], into[b])
+        out[a], into[b] = out[a] - parts[a, b], into[b] - parts[a, b]
+        busy[b] = min(busy[b] + rate * parts[a, b] * p.transfer[a, b], _MOST)
+    for d in np.flatnonzero(second > _NOTHING):
+        everywhere *= busy[d]
+    for d in np.flatnonzero(second > _NOTHING):
+        taken = full * busy[d] + (1.0 - full) * everywhere
+        for f in np.flatnonzero(parts[:, d]):
+            rest = 0.5 * p.transfer[f, d] * (1.0 + p.prefill_scv[f]) / (1.0 - busy[d])
+            wait += parts[f, d] * taken * rest
+            total += parts[f, d] * p.transfer[f, d]
+    return total, wait
 
 
 @njit(cache=True, error_model="numpy")
 def evaluate(p: Pool, roles: Ints) -> tuple[Floats, Floats]:
     """Return the figures of replicas in *roles* and the requests each takes part in.
 
-    Returns
-    -------
-    tuple
-        (capacity, waiting, TTFT, TPOT, latency, unloaded latency) [1/s, s …]: waiting, TTFT and
-        latency are inf above capacity; and the rate of each replica [R] [1/s].
+    These are (capacity, waiting, TTFT, TPOT, latency, unloaded latency) [1/s, s …]: waiting, TTFT
+    and latency are inf above capacity; and the rate of each replica [R] [1/s].
     """
-    servers, slots, both = _ladders(p, roles)
-    pairs = min(servers.total, slots.total)
-    capacity = pairs + both.total
-    values = np.empty(6)
-    values[:] = np.inf
-    values[CAPACITY] = capacity
-    is_lone = pairs <= 0 and servers.num_slots + slots.num_slots > 0
-    if capacity <= 0 or is_lone or _is_unlinked(p, servers, slots):
+    able = roles.copy()
+    for r in range(len(roles)):
+        is_first, is_mixed = roles[r] == PREFILL, roles[r] == MIXED
+        num = p.mixed_slots[r] if is_mixed else p.decode_slots[r]
+        if (is_first and p.occupancy[r] == np.inf) or (not is_first and num == 0):
+            able[r] = UNUSED
+    ladders = _ladders(p, able)
+    servers, slots = ladders
+    second = _total(slots.full, able, DECODE)
+    pairs = min(servers.total, second)
+    capacity = pairs + slots.total - second
+    is_lone = pairs <= 0.0 and ((roles == PREFILL) | (able == DECODE)).any()
+    for f in np.flatnonzero(able == PREFILL):
+        for d in np.flatnonzero(able == DECODE):
+            is_lone = is_lone or not np.isfinite(p.transfer[f, d])
+    values = np.full(6, np.inf)
+    if capacity <= 0.0 or is_lone:
         values[CAPACITY] = 0.0
         return values, np.zeros(len(roles))
-    if p.load[0] >= capacity * (1.0 - 1e-9):
-        return _saturated(p, (servers, slots, both), pairs, values)
-    arrival = max(p.load[0], 1e-9 * capacity)
-    if both.total <= 0:
-        found, rates = _disaggregated(p, servers, slots, arrival)
-    elif pairs <= 0:
-        found, rates = _mixed(p, both, arrival)
-    else:
-        x = _split(p, (servers, slots, both), arrival, pairs)
-        rest = arrival - x
-        found, rates = np.zeros(6), np.zeros(len(roles))
-        if x > 0:
-            _add(found, rates, _disaggregated(p, servers, slots, x), x / arrival)
-        if rest > 1e-12 * arrival:
-            _add(found, rates, _mixed(p, both, rest), rest / arrival)
-    found[CAPACITY] = capacity
-    return found, rates
-
-
-@njit(cache=True, error_model="numpy")
-def _is_unlinked(p: Pool, servers: Ladder, slots: Ladder) -> bool:
-    """Whether some PREFILL replica cannot send its KV cache to some DECODE replica."""
-    for r in range(len(servers.full)):
-        for q in range(len(slots.full)):
-            if servers.full[r] > 0 and slots.full[q] > 0 and not np.isfinite(p.transfer[r, q]):
-                return True
-    return False
-
-
-@njit(cache=True, error_model="numpy")
-def _add(values: Floats, rates: Floats, part: tuple[Floats, Floats], weight: float) -> None:
-    """Add a part of the traffic to the means and to the rates."""
-    for i in range(len(values)):
-        values[i] += weight * part[0][i]
-    for r in range(len(rates)):
-        rates[r] += part[1][r]
-
-
-@njit(cache=True, error_model="numpy")
-def _saturated(
-    p: Pool, ladders: tuple[Ladder, Ladder, Ladder], pairs: float, values: Floats
-) -> tuple[Floats, Floats]:
-    """Everything busy: TPOT with all slots full, traffic in proportion to the service rates."""
-    servers, slots, both = ladders
-    rates = both.full.copy()
-    tpot, alone = 0.0, 0.0
-    if pairs > 0:
-        for r in range(len(rates)):
-            rates[r] += servers.full[r] * (pairs / servers.total)
-            rates[r] += slots.full[r] * (pairs / slots.total)
-    output = p.load[1]
-    for r in range(len(rates)):
-        if both.full[r] > 0:
-            share = both.full[r] / values[CAPACITY]
-            tpot += share * p.mixed_tpot[r, p.mixed_slots[r] - 1]
-            alone += share * (p.mixed_latency[r] + output * p.mixed_tpot[r, 0])
-        if slots.full[r] > 0:
-            share = slots.full[r] / slots.total * (pairs / values[CAPACITY])
-            tpot += share * p.decode_tpot[r, p.decode_slots[r] - 1]
-            alone += share * output * p.decode_tpot[r, 0]
-        if servers.full[r] > 0:
-            share = servers.full[r] / servers.total * (pairs / values[CAPACITY])
-            alone += share * p.prefill_latency[r]
-    values[TPOT], values[UNLOADED] = tpot, alone
+    values[CAPACITY] = capacity
+    if p.load[0] < capacity * (1.0 - 1e-9):
+        return values, _settle(p, ladders, able, values)
+    values[TPOT] = values[UNLOADED] = 0.0
+    rates = servers.full * (pairs / servers.total if pairs > 0.0 else 0.0)
+    for k in np.flatnonzero((able == DECODE) | (able == MIXED)):
+        is_mixed = able[k] == MIXED
+        rates[k] = slots.full[k] * (1.0 if is_mixed else pairs / second)
+        last = p.mixed_tpot[k, p.mixed_slots[k] - 1]
+        last = last if is_mixed else p.decode_tpot[k, p.decode_slots[k] - 1]
+        values[TPOT] += rates[k] / capacity * last
+    values[UNLOADED] = _alone(p, able, rates / capacity)
     return values, rates
+
+
+@njit(cache=True, error_model="numpy")
+def _alone(p: Pool, roles: Ints, shares: Floats) -> float:
+    """Return the mean prefill and decoding of requests that are alone [s]."""
+    alone = 0.0
+    for r in range(len(roles)):
+        if roles[r] == PREFILL:
+            alone += shares[r] * p.prefill_latency[r]
+        elif roles[r] == DECODE:
+            alone += shares[r] * p.load[1] * p.decode_tpot[r, 0]
+        elif roles[r] == MIXED:
+            alone += shares[r] * (p.mixed_latency[r] + p.load[1] * p.mixed_tpot[r, 0])
+    return alone
+
+
+@njit(cache=True, error_model="numpy")
+def _settle(p: Pool, ladders: Ladders, roles: Ints, values: Floats) -> Floats:
+    """Fill in the figures below capacity, and return the rates [R] [1/s]."""
+    servers, slots = ladders
+    capacity, output = values[CAPACITY], p.load[1]
+    arrival = max(p.load[0], 1e-9 * capacity)
+    load = arrival / capacity
+    (peak, scv), ca2 = _variability(p, ladders, roles, load)
+    most = capacity if (roles == MIXED).any() else slots.total
+    wait, active, shares, mass = _chain(slots, arrival, most, peak)
+    wait = _kimura(wait, arrival / most, slots.num_slots, scv) * (ca2 + scv) / (1.0 + scv)
+    before, after = _runs(p, slots, roles, load, mass)
+    second = np.where(roles == DECODE, shares, 0.0)
+    apart, queue, moving, link = second.sum(), 0.0, 0.0, 0.0
+    if apart > 0.0:
+        full = 1.0 - mass[: slots.num_slots].sum()
+        queue, _, first, mass = _chain(servers, apart * arrival, servers.total, 1.0)
+        spread = (first * p.prefill_scv).sum()
+        queue = _kimura(queue, apart * arrival / servers.total, servers.num_slots, spread)
+        num, both = _total(p.mixed_slots, roles, MIXED), _total(slots.full, roles, MIXED)
+        queue *= (_overflow(num, both, arrival) + spread) / (1.0 + spread)
+        queue += (1.0 - mass[: servers.num_slots].sum()) * (first * p.prefill_behind).sum()
+        moving, link = _moving(p, apart * first, second, arrival, full)
+        shares += apart * first
+    latency = _total(shares * p.prefill_latency, roles, PREFILL)
+    latency += _total(shares * p.mixed_latency, roles, MIXED)
+    more = np.maximum(p.mixed_latency - p.mixed_pause, 0.0)
+    own = _total(shares * (p.mixed_busy + more), roles, MIXED)
+    waiting, decoding = (
+        wait + before + after + apart * queue + moving + link,
+        active / arrival - own,
+    )
+    values[WAITING], values[TPOT] = waiting, decoding / output
+    values[TTFT] = (1.0 - apart) * wait + before + apart * queue + latency
+    values[LATENCY] = waiting + latency + decoding
+    values[UNLOADED] = _alone(p, roles, shares) + moving
+    return arrival * shares
+
+
+@njit(cache=True, error_model="numpy")
+def _overflow(num: float, rate: float, arrival: float) -> float:
+    """Return ca² of the requests that find all of *num* slots full; 1 where there are none."""
+    blocked, erlangs = 1.0, arrival * num / rate if num > 0 else 0.0
+    for n in range(1, int(num) + 1):
+        blocked = erlangs * blocked / (n + erlangs * blocked)
+    over = erlangs * blocked
+    peak = 1.0 - over + erlangs / (num + 1.0 + over - erlangs)
+    return 2.0 * max(peak, 1.0) - 1.0
 
 
 @njit(cache=True, error_model="numpy")
@@ -363,17 +391,10 @@ def screen(p: Pool, rows: Ints, num: Ints, first: Ints, roles: Ints) -> Floats:
 @njit(cache=True, error_model="numpy")
 def _part(p: Pool, rows: Ints) -> Pool:
     """Return some replicas of a pool."""
-    return Pool(
-        p.occupancy[rows],
-        p.prefill_latency[rows],
-        p.prefill_scv[rows],
-        p.decode_slots[rows],
-        p.decode_tpot[rows],
-        p.mixed_slots[rows],
-        p.mixed_tpot[rows],
-        p.mixed_pause[rows],
-        p.mixed_latency[rows],
-        p.mixed_scv[rows],
-        p.transfer[rows][:, rows],
-        p.load,
-    )
+    prefill = p.occupancy[rows], p.prefill_latency[rows], p.prefill_busy[rows]
+    lengths = p.prefill_scv[rows], p.prefill_behind[rows]
+    decode = p.decode_slots[rows], p.decode_tpot[rows], p.decode_usable[rows]
+    mixed = p.mixed_slots[rows], p.mixed_tpot[rows], p.mixed_usable[rows]
+    pauses = p.mixed_pause[rows], p.mixed_busy[rows], p.mixed_latency[rows], p.mixed_scv[rows]
+    transfer = p.transfer[rows][:, rows]
+    return Pool(*prefill, *lengths, *decode, *mixed, *pauses, transfer, p.load)  # type: ignore[arg-type]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from e2llm_opt.problem import Problem
+    from e2llm_opt.workload.workload import Workload
+
+    Floats = NDArray[np.float64]
 
 LOGIT_BYTES = 4
 """Bytes of one logit in an engine's logits buffer (DESIGN section 5)."""
@@ -51,3 +59,23 @@ def fixed_bytes(
         has_embedding=has_embedding,
         has_head=has_head,
     )
+
+
+def room_shares(workload: Workload, slots: int, tokens: float) -> Floats:
+    """Return the share of the time that 1, 2 … *slots* requests fit into *tokens* of KV cache.
+
+    A request reserves its prompt and its whole answer, so that n of them need their sum. A request
+    is seen in a slot in proportion to the length of its answer: answers in slots have the mean
+    g (1 + cv²), and, being lognormal, the same cv. Sums are taken to be normal. One request always
+    fits: a longer one is rejected.
+    """
+    prompt, output = workload.prompt, workload.output
+    seen = output.mean * (1.0 + output.cv**2)
+    mean = prompt.mean + seen
+    spread = math.hypot(prompt.mean * prompt.cv, seen * output.cv)
+    shares = np.ones(slots)
+    for n in range(2, slots + 1):
+        room = tokens - n * mean
+        wide = spread * math.sqrt(2.0 * n)
+        shares[n - 1] = 0.5 * math.erfc(-room / wide) if wide > 0 else float(room >= 0)
+    return shares

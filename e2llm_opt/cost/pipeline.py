@@ -9,6 +9,8 @@ import numpy as np
 from e2llm_opt.cost.cut import position_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs, PrefillCurve
@@ -79,9 +81,19 @@ def prefill_times(
 
 def prefill_of_lengths(costs: Costs, cut: Cut, lengths: Floats, spilled: Spilled = ()) -> Prompts:
     """Return the figures of prompts of many *lengths* [N] [tokens], of which nothing is kept."""
-    blocks = [lengths[i : i + _BLOCK] for i in range(0, len(lengths), _BLOCK)]
-    found = [_prompts(costs, cut, costs.new_prefill_curve(block), spilled) for block in blocks]
-    return Prompts(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    return prefills_of_lengths(costs, [(cut, spilled)], lengths)[0]
+
+
+def prefills_of_lengths(
+    costs: Costs, cuts: Sequence[tuple[Cut, Spilled]], lengths: Floats
+) -> list[Prompts]:
+    """Return the same for each of *cuts*, which share the time of a layer on each device."""
+    found: list[list[Prompts]] = [[] for _ in cuts]
+    for i in range(0, len(lengths), _BLOCK):
+        curve = costs.new_prefill_curve(lengths[i : i + _BLOCK])
+        for own, (cut, spilled) in zip(found, cuts, strict=True):
+            own.append(_prompts(costs, cut, curve, spilled))
+    return [Prompts(*(np.concatenate(p) for p in zip(*own, strict=True))) for own in found]
 
 
 def _prompts(costs: Costs, cut: Cut, curve: PrefillCurve, spilled: Spilled) -> Prompts:

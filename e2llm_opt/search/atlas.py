@@ -129,32 +129,41 @@ def pool_of(
 ) -> Pool:
     """Return the pool of replicas given as rows of candidates (PREFILL, DECODE, MIXED)."""
     num = len(found)
-    occupancy, latency, scv = np.full(num, np.inf), np.zeros(num), np.zeros(num)
+    occupancy, latency = np.full(num, np.inf), np.zeros(num)
+    busy = np.zeros((2, num))
+    behind, scv, usable = np.zeros(num), np.zeros(num), np.ones((2, num, width))
     slots = np.zeros((2, num), dtype=np.int64)
     tpot = np.full((2, num, width), np.inf)
     pause, mixed_latency, mixed_scv = np.zeros(num), np.zeros(num), np.zeros(num)
     for r, (first, second, both) in enumerate(found):
         if first is not None:
             occupancy[r], latency[r] = first.occupancy_s, first.prefill_latency_s
-            scv[r] = first.scv
+            busy[0, r], scv[r], behind[r] = first.spread
         for i, candidate in enumerate((second, both)):
             if candidate is not None:
                 slots[i, r] = candidate.slots
                 tpot[i, r, : candidate.slots] = candidate.tpot_s
+                usable[i, r, : candidate.slots] = candidate.usable
         if both is not None:
             pause[r], mixed_latency[r] = both.pause_s, both.prefill_latency_s
-            mixed_scv[r] = both.scv
+            busy[1, r], mixed_scv[r], _ = both.spread
+    shorter = workload.output.mean_of_shorter / workload.output.mean
     return Pool(
         occupancy=occupancy,
         prefill_latency=latency,
+        prefill_busy=busy[0].copy(),
         prefill_scv=scv,
+        prefill_behind=behind,
         decode_slots=slots[0].copy(),
         decode_tpot=tpot[0].copy(),
+        decode_usable=usable[0].copy(),
         mixed_slots=slots[1].copy(),
         mixed_tpot=tpot[1].copy(),
+        mixed_usable=usable[1].copy(),
         mixed_pause=pause,
+        mixed_busy=busy[1].copy(),
         mixed_latency=mixed_latency,
         mixed_scv=mixed_scv,
         transfer=transfer,
-        load=np.array([workload.rate_per_s, workload.output.mean, workload.output.cv**2]),
+        load=np.array([workload.rate_per_s, workload.output.mean, workload.output.cv**2, shorter]),
     )

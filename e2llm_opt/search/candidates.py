@@ -10,7 +10,7 @@ import numpy as np
 from e2llm_opt.partition.partition import best_cut, decode_demand, mixed_demand, prefill_demand
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.columns import Columns
-from e2llm_opt.search.context import longest_cut, max_context, slots_of
+from e2llm_opt.search.context import longest_cut, max_context, slots_of, usable_slots
 from e2llm_opt.search.cut_figures import CutFigures
 from e2llm_opt.search.effort import FULL, Effort
 from e2llm_opt.search.kv_limits import KvLimits
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.cut import Cut
     from e2llm_opt.cost.spill import Spilled
     from e2llm_opt.partition.partition import Criterion, Demand
-    from e2llm_opt.search.cut_figures import Figures
+    from e2llm_opt.search.cut_figures import Figures, Spread
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -54,10 +54,10 @@ class Candidate:
         A mean prompt [s].
     pause_s
         How long decode stops for a prompt [s].
-    scv
-        Squared coefficient of variation of the occupancy (of the pause when MIXED).
-    tpot_s
-        Round with n + 1 requests [slots] [s].
+    spread
+        What prompts whose lengths vary do.
+    tpot_s, usable
+        Round with n + 1 requests [s]; share of the time that memory has room for them [slots].
     micro_batches
         Micro-batches with all slots full.
     spilled
@@ -73,8 +73,9 @@ class Candidate:
     prefill_latency_s: float
     occupancy_s: float
     pause_s: float
-    scv: float
+    spread: Spread
     tpot_s: Floats
+    usable: Floats
     micro_batches: int
     spilled: Spilled
     max_context_tokens: int = 0
@@ -157,11 +158,9 @@ class Candidates:
             return self.columns.best(group, role)
         return self._kept[key]
 
-    def improve(self, group: Group, role: Role, cut: Cut, slots: int) -> Candidate:
-        """Return a replica with *cut* and *slots*, both known to be legal, and keep it."""
-        found = self._candidate(group, role, cut, slots)
-        self._take(found)
-        return found
+    def improve(self, group: Group, role: Role, cut: Cut, slots: int) -> None:
+        """Keep a replica with *cut* and *slots*, both known to be legal."""
+        self._take(self._candidate(group, role, cut, slots))
 
     def _take(self, replica: Candidate) -> None:
         rate = replica.service_rate(self.costs.output_tokens)
@@ -384,8 +383,9 @@ class Candidates:
             prefill_latency_s=figures.latency_s,
             occupancy_s=figures.occupancy_s,
             pause_s=self.figures.pause(figures, role),
-            scv=self.figures.scv(cut, role, figures.spilled),
+            spread=self.figures.spread(cut, role, figures),
             tpot_s=figures.tpot_s,
+            usable=usable_slots(self.costs, cut, figures, role),
             micro_batches=int(figures.micro_batches[-1]),
             spilled=figures.spilled,
             max_context_tokens=max_context(self.costs, cut, slots, figures.spilled)

@@ -6,17 +6,25 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from e2llm_opt.cost.cut import position_of
+from e2llm_opt.cost.memory import room_shares
 from e2llm_opt.partition.partition import best_cut, demand_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.cost.cut import Cut
     from e2llm_opt.cost.spill import Spilled
     from e2llm_opt.problem import Role
+    from e2llm_opt.search.cut_figures import Figures
 
+_AMPLE = 0.999
+"""Share of the time from which on a slot counts as always usable."""
 MOST_TOKENS = 2**40
 """No request is longer: where a KV cache costs nothing, or stops growing."""
 
@@ -38,6 +46,18 @@ def max_context(costs: Costs, cut: Cut, slots: int, spilled: Spilled) -> int:
         return True
 
     return _last(0, fits)
+
+
+def usable_slots(costs: Costs, cut: Cut, figures: Figures, role: Role) -> NDArray[np.float64]:
+    """Return the share of the time that memory has room for 1, 2 … slots requests [slots]."""
+    slots, workload = figures.slots, costs.problem.workload
+    if role == "PREFILL" or slots <= 1:
+        return np.ones(slots)
+    shares = room_shares(workload, slots, slots * workload.context_tokens)
+    if shares[-1] < _AMPLE:
+        tokens = max_context(costs, cut, slots, figures.spilled)
+        shares = room_shares(workload, slots, slots * tokens)
+    return shares
 
 
 def longest_cut(

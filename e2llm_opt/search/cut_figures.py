@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-_NUM_NODES = 7
+_NUM_NODES = 15
 
 
 @cache
@@ -50,6 +50,20 @@ class Figures(NamedTuple):
         return self._replace(
             slots=slots, tpot_s=self.tpot_s[:slots], micro_batches=self.micro_batches[:slots]
         )
+
+
+class Spread(NamedTuple):
+    """What prompts whose lengths vary do to a replica."""
+
+    busy_s: float
+    """Mean occupancy of a PREFILL replica, or mean pause of a MIXED one [s]."""
+    scv: float
+    """Its squared coefficient of variation."""
+    behind_s: float
+    """What a prompt waits between the stages of a PREFILL replica right behind another one [s].
+
+    E[(b - b')+], b and b' being latency less occupancy of two prompts: a shorter one catches up.
+    """
 
 
 class CutFigures:
@@ -136,15 +150,20 @@ class CutFigures:
             return 0.0
         return figures.occupancy_s if self._pauses_for_occupancy else figures.latency_s
 
-    def scv(self, cut: Cut, role: Role, spilled: Spilled) -> float:
-        """Squared cv of the occupancy (pause) over the prompt lengths, by Gauss-Hermite nodes."""
+    def spread(self, cut: Cut, role: Role, figures: Figures) -> Spread:
+        """Return what prompts of many lengths do, by Gauss-Hermite nodes over them."""
         prompt = self.costs.problem.workload.prompt
+        is_short = role is Role.PREFILL or self._pauses_for_occupancy
         if role is Role.DECODE or prompt.cv == 0:
-            return 0.0
+            return Spread(figures.occupancy_s if is_short else figures.latency_s, 0.0, 0.0)
         nodes, weights = _nodes()
         lengths = tuple(prompt.quantile(float(z)) for z in nodes)
-        latency, occupancy = prefill_times(self.costs, cut, lengths, spilled)
-        is_short = role is Role.PREFILL or self._pauses_for_occupancy
+        latency, occupancy = prefill_times(self.costs, cut, lengths, figures.spilled)
         times = occupancy if is_short else latency
         mean = float(weights @ times)
-        return float(weights @ times**2) / mean**2 - 1.0
+        scv = float(weights @ times**2) / mean**2 - 1.0
+        if role is Role.MIXED or len(cut) == 1 or not np.isfinite(mean):
+            return Spread(mean, scv, 0.0)
+        rest = latency - occupancy
+        behind = float(weights @ np.maximum(rest[:, None] - rest, 0.0) @ weights)
+        return Spread(mean, scv, behind)

@@ -18,7 +18,9 @@ Row = Any
 """One of them."""
 
 PREFILL, DECODE, MIXED = 0, 1, 2
-SHORTEST_WAIT, JSQ, WEIGHTED = 0, 1, 2
+SHORTEST, JSQ, WEIGHTED = 0, 1, 2
+BLOCK = 8
+"""Replicas that are looked through one by one for the next event."""
 
 
 def _records(whole: str, real: str) -> np.dtype[np.void]:
@@ -81,7 +83,9 @@ class Run(NamedTuple):
     next_at: Floats
     """Time of the next event of each replica, and of the first that is on its way there [2R]."""
     soonest: Floats
-    """The earlier of the two of each replica [R]."""
+    """The earlier of the two of each replica; inf behind the last [R, up to whole blocks]."""
+    block_soonest: Floats
+    """The earliest of each BLOCK of replicas."""
     windows: Rows
     """WINDOW [W]."""
     groups: Rows

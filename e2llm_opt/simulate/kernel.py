@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from e2llm_opt.simulate.arrays import DECODE, JSQ, MIXED, PREFILL, SHORTEST_WAIT, WEIGHTED, Row, Run
+from e2llm_opt.simulate.arrays import BLOCK, DECODE, JSQ, MIXED, PREFILL, SHORTEST, WEIGHTED, Run
 
+Row = Any
 # Handing over a run takes longer than what most functions do, so all are inlined; and one that
 # returns early counts references to all arrays, so none does.
 _INNER: Any = {"error_model": "numpy", "forceinline": True, "no_cpython_wrapper": True}
@@ -326,7 +327,7 @@ def _decoder(w: Run, entry: int, i: int, done: float) -> tuple[int, float, float
         if a.role != DECODE or tokens > a.kv_tokens or route.latency == np.inf:
             continue
         wait, then = a.pending, 0.0
-        if w.routing == SHORTEST_WAIT:
+        if w.routing == SHORTEST:
             wait, then = a.slot_wait, q.output_tokens * a.next_round
             if wait > least + _TIE_S:
                 continue
@@ -350,15 +351,15 @@ def _entry(w: Run, i: int) -> tuple[int, int]:
         if is_prefill:
             done = _prefilled_at(w, r, q.prompt, q.arrival)
             late = max(done - q.arrival - w.latency[q.prompt, r], 0.0)
-            if w.routing == SHORTEST_WAIT and late > least + _TIE_S:
+            if w.routing == SHORTEST and late > least + _TIE_S:
                 continue
             b, wait, then = _decoder(w, r, i, done)
             wait += a.pending * (w.routing == JSQ)
-        elif w.routing == SHORTEST_WAIT:
+        elif w.routing == SHORTEST:
             ahead = w.queues[r, _WAITING].length * w.pause[q.prompt, r]
             wait = max(a.slot_wait, ahead + max(a.paused_until - q.arrival, 0.0))
             then = q.output_tokens * a.next_round
-        if w.routing == SHORTEST_WAIT:
+        if w.routing == SHORTEST:
             wait += late
             then += w.latency[q.prompt, r]
         elif w.routing == WEIGHTED:
@@ -401,8 +402,12 @@ def _prefill(w: Run, r: int, i: int) -> None:
 
 @njit(**_INNER)
 def _note_next(w: Run, r: int) -> None:
-    """Note when something happens next at replica r."""
+    """Note when something happens next at replica r, and in its block of replicas."""
+    first, soonest = r // BLOCK * BLOCK, np.inf
     w.soonest[r] = min(w.next_at[r], w.next_at[len(w.replicas) + r])
+    for k in range(first, first + BLOCK):
+        soonest = min(soonest, w.soonest[k])
+    w.block_soonest[r // BLOCK] = soonest
 
 
 @njit(cache=True, error_model="numpy")
@@ -413,8 +418,10 @@ def run(w: Run, first: int, until: int) -> None:
     """
     num, i = len(w.replicas), np.int64(first)  # a literal would compile everything twice
     while True:
-        r, b = np.argmin(w.soonest), -1
-        soonest = w.soonest[r]
+        r, b = np.argmin(w.block_soonest) * BLOCK, -1
+        soonest = w.block_soonest[r // BLOCK]
+        while w.soonest[r] != soonest:
+            r += 1
         arrival = w.requests[i].arrival if i < len(w.requests) else np.inf
         if soonest > arrival and i == until:
             return

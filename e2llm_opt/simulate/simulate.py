@@ -10,7 +10,7 @@ import numpy as np
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.errors import InputError
 from e2llm_opt.problem import Role
-from e2llm_opt.simulate.arrays import JSQ, SHORTEST_WAIT, WEIGHTED
+from e2llm_opt.simulate.arrays import JSQ, SHORTEST, WEIGHTED
 from e2llm_opt.simulate.system import Actor, Systems
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 Routing = Literal["shortest-wait", "jsq", "plan"]
-_ROUTINGS = {"shortest-wait": SHORTEST_WAIT, "jsq": JSQ, "plan": WEIGHTED}
+_ROUTINGS = {"shortest-wait": SHORTEST, "jsq": JSQ, "plan": WEIGHTED}
 _STEP = 100_000
 """Requests between two moments at which a run can be interrupted; a fraction of a second."""
 

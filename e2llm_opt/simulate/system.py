@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from e2llm_opt.cost.cut import position_of
-from e2llm_opt.cost.pipeline import decode, decode_stages, prefill_of_lengths
+from e2llm_opt.cost.pipeline import decode, decode_stages, prefill_of_lengths, prefills_of_lengths
 from e2llm_opt.cost.roofline import bytes_read, spilled_bytes_read
 from e2llm_opt.cost.transfer import kv_routes
 from e2llm_opt.problem import Role
 from e2llm_opt.runtime import MixedPause
 from e2llm_opt.simulate.arrays import (
+    BLOCK,
     DECODE,
     GROUP,
     LINK,
@@ -23,7 +24,7 @@ from e2llm_opt.simulate.arrays import (
     REPLICA,
     REQUEST,
     ROUTE,
-    SHORTEST_WAIT,
+    SHORTEST,
     SLOT,
     STAGE,
     WINDOW,
@@ -112,14 +113,14 @@ class Systems:
         self._arrivals = arrivals
         self._prompts, self._rows = np.unique(arrivals.prompt_tokens, return_inverse=True)
         self._windows, self._window_of = _windows(costs)
-        self._prefills: dict[tuple[object, ...], Prompts] = {}
+        self._prefills: dict[tuple[Cut, Spilled], Prompts] = {}
         self._decodes: dict[tuple[object, ...], _Decoding] = {}
 
     def build(
         self,
         actors: Sequence[Actor],
         route_rates: Mapping[tuple[int, int], float] | None = None,
-        law: tuple[int, bool] = (SHORTEST_WAIT, False),
+        law: tuple[int, bool] = (SHORTEST, False),
     ) -> tuple[Run, list[Shared]]:
         """Return a run of *actors* that has not begun, and what its links stand for.
 
@@ -140,6 +141,7 @@ class Systems:
         layerwise = costs.problem.runtime.layerwise_kv
         queues = np.zeros((len(actors), 3), QUEUE)
         queues["head"] = -1
+        blocks = -(-len(actors) // BLOCK)
         return Run(
             replicas=_replicas(costs, actors, tables["tpot"]),
             requests=_requests(self._arrivals, self._rows),
@@ -148,7 +150,8 @@ class Systems:
             stages=stages,
             links=np.zeros(max(len(shared), 1), LINK),
             next_at=np.full(2 * len(actors), np.inf),
-            soonest=np.full(len(actors), np.inf),
+            soonest=np.full(blocks * BLOCK, np.inf),
+            block_soonest=np.full(blocks, np.inf),
             windows=self._windows.copy(),
             groups=groups,
             **tables,
@@ -176,13 +179,12 @@ class Systems:
         chunks = np.ones(len(self._prompts), np.int64)
         runtime = self._costs.problem.runtime
         is_short = runtime.mixed_pause is MixedPause.OCCUPANCY
+        new = list({(a.cut, a.spilled): None for a in actors}.keys() - self._prefills.keys())
+        lengths = self._prompts.astype(np.float64)
+        made = prefills_of_lengths(self._costs, new, lengths) if new else []
+        self._prefills.update(zip(new, made, strict=True))
         for r, actor in enumerate(actors):
-            key = actor.cut, actor.spilled
-            if key not in self._prefills:
-                self._prefills[key] = prefill_of_lengths(
-                    self._costs, actor.cut, self._prompts.astype(np.float64), actor.spilled
-                )
-            found = self._prefills[key]
+            found = self._prefills[actor.cut, actor.spilled]
             chunks = found.chunks.astype(np.int64)
             own = ((found.stage_s + found.hop_s) / found.chunks[:, None]).T
             if not runtime.is_pipelined:

@@ -46,6 +46,11 @@ class Lengths:
         return self.mean * math.exp(self.sigma * z - self.sigma**2 / 2)
 
     @property
+    def mean_of_shorter(self) -> float:
+        """Mean of the shorter one of two drawn lengths [tokens]."""
+        return self.mean * math.erfc(self.sigma / 2.0)
+
+    @property
     def p95(self) -> float:
         """95th percentile [tokens]."""
         return self.quantile(_Z95)

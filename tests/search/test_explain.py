@@ -16,7 +16,7 @@ from e2llm_opt import Problem
 from e2llm_opt.plan.plan import Plan
 from e2llm_opt.search.phrases import named, number_text, percent, size_text, time_text
 from e2llm_opt.search.stop import Stop
-from e2llm_opt.solve import plan
+from e2llm_opt.solve import NUM_DRAWN, NUM_SIMULATED, plan
 from e2llm_opt.units import GIB, MIB
 from tests.oracles import World
 from tests.strategies import problems
@@ -281,6 +281,18 @@ def bounds_are_true(_: Problem, found: Plan, line: str) -> None:
     assert ("and this one does" in line) == (bound.gap < 1e-5)
 
 
+def simulations_are_true(problem: Problem, found: Plan, line: str) -> None:
+    """It is said only where requests wait; that the plan is the best is tested with the ranking."""
+    words = re.fullmatch(
+        r"Simulated: (\d+) candidates on the same (\d+) requests; this one is the best\.", line
+    )
+    assert words is not None
+    assert 1 <= int(words[1]) <= NUM_SIMULATED
+    assert int(words[2]) == NUM_DRAWN
+    assert problem.objective == "waiting_time"
+    assert (found.predicted.waiting_time_s or 0.0) > 0.0
+
+
 CHECKS = {
     "Groups": groups_are_true,
     "Bound": bounds_are_true,
@@ -289,6 +301,7 @@ CHECKS = {
     "Limits": limits_are_true,
     "Slots": slots_are_true,
     "Would help": helps_are_true,
+    "Simulated": simulations_are_true,
 }
 
 

@@ -19,6 +19,7 @@ from e2llm_opt.search.rank_by_simulation import (
 )
 from e2llm_opt.search.stop import Stop
 from e2llm_opt.simulate.simulate import Simulator, simulate
+from e2llm_opt.solve import NUM_DRAWN
 from e2llm_opt.workload.arrivals import draw_arrivals
 from tests.simulate.small import ROOT
 
@@ -136,7 +137,7 @@ def test_a_plan_ranked_by_simulation_waits_no_longer_than_any_other_planners(
     assert isinstance(best, Plan)
     assert isinstance(again, Plan)
     assert best.replicas == again.replicas
-    assert "simulated on the same 300 requests" in best.explain[-1]
+    assert "on the same 300 requests" in best.explain[-1]
     assert e2llm_opt.check(best, problem).valid
     mine = simulate(best, problem, arrivals).waiting_time_s.mean()
     for name in PLANNERS:
@@ -148,14 +149,14 @@ def test_a_plan_ranked_by_simulation_waits_no_longer_than_any_other_planners(
 
 @pytest.mark.needs_jit
 def test_where_requests_wait_the_best_are_simulated_unasked(problem: Problem) -> None:
-    busy = replace(problem, workload=replace(problem.workload, rate_per_s=1.2))
+    busy = replace(problem, workload=replace(problem.workload, rate_per_s=2.8))
     found = e2llm_opt.plan(busy, stop=STOP)
     assert isinstance(found, Plan)
     assert found.predicted.stable
-    assert "simulated on the same 20000 requests" in found.explain[-1]
+    assert f"on the same {NUM_DRAWN} requests" in found.explain[-1]
     by_formulas = e2llm_opt.plan(busy, stop=STOP, finals=Finals(arrivals=()))
     assert isinstance(by_formulas, Plan)
-    assert "simulated" not in by_formulas.explain[-1]
+    assert "Simulated" not in by_formulas.explain[-1]
 
 
 def test_where_nothing_waits_nothing_is_simulated(problem: Problem) -> None:
@@ -163,4 +164,4 @@ def test_where_nothing_waits_nothing_is_simulated(problem: Problem) -> None:
         idle = replace(problem, workload=replace(problem.workload, rate_per_s=rate_per_s))
         found = e2llm_opt.plan(idle, stop=STOP)
         assert isinstance(found, Plan)
-        assert "simulated" not in found.explain[-1]
+        assert "Simulated" not in found.explain[-1]
