@@ -94,7 +94,7 @@ def predicted(team: Team) -> Predicted:
     wait = kimura(found.wait, arrival / team.slots_rate, len(slots), scv)
     wait = general_arrivals(wait, ca2, scv)
     before, after = _running(team, slots, found, rho)
-    second, both = found.shares[:num], found.shares[num:]
+    second, both = _possible(team, found.shares[:num], found.shares[num:])
     apart, queue, moving, link = sum(second), 0.0, 0.0, 0.0
     first = [0.0] * len(team.first)
     if apart > 0:
@@ -119,6 +119,26 @@ def predicted(team: Team) -> Predicted:
         unloaded=latency + moving + alone,
         rates=[arrival * x for x in [*(apart * f for f in first), *second, *both]],
     )
+
+
+def _possible(
+    team: Team, second: list[float], both: list[float]
+) -> tuple[list[float], list[float]]:
+    """Return the shares with a quarter of the idle rate left to DECODE, prefill and MIXED."""
+    if not second or not both:
+        return second, both
+    mixed = sum(server.full(team.tokens) for server in team.both)
+    busiest = 1 - 0.25 * (1 - team.arrival / (team.pairs + mixed))
+    away = max(
+        min(sum(second), busiest * team.pairs / team.arrival),
+        1 - busiest * mixed / team.arrival,
+    )
+    if sum(second) == 0:
+        second = [server.full(team.tokens) for server in team.second]
+    if sum(both) == 0:
+        both = [server.full(team.tokens) for server in team.both]
+    stay = 1 - away
+    return [away * x / sum(second) for x in second], [stay * x / sum(both) for x in both]
 
 
 def coupling(out: Sequence[float], into: Sequence[float], transfer: Floats) -> Floats:

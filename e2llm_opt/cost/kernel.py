@@ -333,6 +333,8 @@ def _settle(p: Pool, ladders: Ladders, roles: Ints, values: Floats) -> Floats:
     wait, active, shares, mass = _chain(slots, arrival, most, peak)
     wait = _kimura(wait, arrival / most, slots.num_slots, scv) * (ca2 + scv) / (1.0 + scv)
     before, after = _runs(p, slots, roles, load, mass)
+    if 0.0 < slots.total - _total(slots.full, roles, MIXED) < slots.total:
+        shares = _balanced(shares, slots.full, roles, min(servers.total, capacity), arrival)
     second = np.where(roles == DECODE, shares, 0.0)
     apart, queue, moving, link = second.sum(), 0.0, 0.0, 0.0
     if apart > 0.0:
@@ -358,6 +360,28 @@ def _settle(p: Pool, ladders: Ladders, roles: Ints, values: Floats) -> Floats:
     values[LATENCY] = waiting + latency + decoding
     values[UNLOADED] = _alone(p, roles, shares) + moving
     return arrival * shares
+
+
+@njit(cache=True, error_model="numpy")
+def _balanced(
+    shares: Floats, full: Floats, roles: Ints, servers: float, arrival: float
+) -> Floats:
+    """Return *shares* of which neither kind of slot takes more than leaves it some idle rate [R].
+
+    A chain of all slots together does not know that prefill, too, limits what DECODE slots serve.
+    """
+    both = _total(full, roles, MIXED)
+    pairs = min(servers, _total(full, roles, DECODE))
+    share = 1.0 - _LEAST_IDLE * (1.0 - arrival / (pairs + both))
+    old = _total(shares, roles, DECODE)
+    new = max(min(old, share * pairs / arrival), 1.0 - share * both / arrival)
+    found = shares.copy()
+    for r in range(len(roles)):
+        if roles[r] == DECODE:
+            found[r] = new * (shares[r] / old if old > 0.0 else full[r] / (full.sum() - both))
+        elif roles[r] == MIXED:
+            found[r] = (1.0 - new) * (shares[r] / (1.0 - old) if old < 1.0 else full[r] / both)
+    return found
 
 
 @njit(cache=True, error_model="numpy")
