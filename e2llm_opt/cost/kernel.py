@@ -287,7 +287,7 @@ def evaluate(p: Pool, roles: Ints) -> tuple[Floats, Floats]:
     servers, slots = ladders
     second = _total(slots.full, able, DECODE)
     pairs = min(servers.total, second)
-    capacity = pairs + slots.total - second
+    capacity = pairs + _total(slots.full, able, MIXED)
     is_lone = pairs <= 0.0 and ((roles == PREFILL) | (able == DECODE)).any()
     for f in np.flatnonzero(able == PREFILL):
         for d in np.flatnonzero(able == DECODE):
