@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     Labels = NDArray[np.int64]
 
-_QUICK_ASSIGNMENTS = 250
-"""Most role assignments a grouping while the genetic algorithm runs."""
+_QUICK_ASSIGNMENTS, _QUICK_MOVES = 250, 2
+"""Most role assignments, and changes of one role, a grouping while the genetic algorithm runs."""
 _BATCH = 128
 """Sets of groups that are judged together: an array more costs less than a call more."""
 _SMALL_GAP = 0.02
@@ -257,7 +257,7 @@ class Search:
         if len(self.devices) > MAX_DEVICES:
             store = Candidates(self._costs, self.devices, QUICK, self.candidates.columns)
         judge = Evaluator(store, self.evaluator.ranking.wait_unit_s)
-        quick = RoleChooser(judge, self._roles, _QUICK_ASSIGNMENTS)
+        quick = RoleChooser(judge, self._roles, _QUICK_ASSIGNMENTS, _QUICK_MOVES)
         archive = Archive()
         known: dict[tuple[Group, ...], float] = {}
         self.teller.planned, number = stop.max_evaluations, itertools.count(1)
