@@ -107,7 +107,9 @@ class _Line:
 
 
 def test_the_line_says_how_far_it_is() -> None:
-    line, last, breaths = _Line(), [], []
+    line = _Line()
+    last: list[SweepProgress] = []
+    breaths: list[int] = []
     tell = _progress(line, lambda: breaths.append(1), last)  # type: ignore[arg-type]
     state = SweepProgress(rows=100, done=12, resumed=3, failed=1, workers=2)
     tell(state)

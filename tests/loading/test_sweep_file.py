@@ -10,10 +10,13 @@ import pytest
 from e2llm_opt import InputError, Objective, Problem
 from e2llm_opt.loading import sweep_file
 from e2llm_opt.loading.sweep_file import AXES, ROW_KEYS, SweepFile
+from e2llm_opt.loading.yaml_file import read_document
 from tests.loading.conftest import GOOD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from e2llm_opt.loading.document import Document, Faults
 
 ROOT = Path(__file__).parents[2]
 
@@ -93,7 +96,8 @@ seeds: [7]
     assert set(scenario.asked) == set(AXES.values())
     assert problem.facts.name == "llama-3.2-3b"
     assert (problem.weights, problem.kv_cache) == ("q4_k_m", "q8_0")
-    assert (problem.runtime.name, problem.runtime.hop_overhead_s) == ("vllm", pytest.approx(0.003))
+    assert problem.runtime.name == "vllm"
+    assert problem.runtime.hop_overhead_s == pytest.approx(0.003)
     assert (problem.workload.prompt.mean, problem.workload.output.mean) == (77, 33)
     assert problem.workload.output.cv == 0
     assert problem.workload.rate_per_s == 0.25
@@ -140,11 +144,13 @@ def test_paths_are_beside_the_file_that_names_them(
 def test_an_inventory_is_read_once(
     sweep: Callable[[str], SweepFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads = []
-    real = sweep_file.read_document
-    monkeypatch.setattr(
-        sweep_file, "read_document", lambda path: (reads.append(str(path)), real(path))[1]
-    )
+    reads: list[str] = []
+
+    def read(path: str) -> tuple[Document, Faults]:
+        reads.append(str(path))
+        return read_document(path)
+
+    monkeypatch.setattr(sweep_file, "read_document", read)
     file = sweep("inventories: [../good.yaml]\nseeds: [0, 1, 2]\n")
     assert all(isinstance(problem, Problem) for problem in problems(file))
     assert reads == ["sweeps/s.yaml", "sweeps/../good.yaml"]

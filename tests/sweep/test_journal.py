@@ -41,9 +41,14 @@ def test_records_are_there_when_it_is_opened_again(path: Path) -> None:
 
 
 def test_a_record_is_on_disk_when_add_returns(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced = []
+    synced: list[int] = []
     real = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(file), real(file))[1])
+
+    def sync(file: int) -> None:
+        synced.append(file)
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", sync)
     with Journal(str(path)) as journal:
         synced.clear()
         journal.add("a", ONE)

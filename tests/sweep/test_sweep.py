@@ -59,7 +59,7 @@ def num_marks(folder: Path) -> int:
 
 def after(num: int, act: Callable[[], None]) -> Callable[[SweepProgress], None]:
     """Return a callback that acts once, when *num* rows are done."""
-    acted = []
+    acted: list[SweepProgress] = []
 
     def tell(state: SweepProgress) -> None:
         if state.done >= num and not acted:

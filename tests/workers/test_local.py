@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,6 +23,9 @@ from tests.workers.tasks import (
     pid_after,
     square,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,7 +58,7 @@ def test_workers_serve_many_maps_and_are_gone_afterwards() -> None:
 def test_items_are_taken_when_a_worker_is_free() -> None:
     taken = []
 
-    def items() -> list[int]:
+    def items() -> Iterator[int]:
         for number in range(6):
             taken.append(number)
             yield number
