@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from e2llm_opt.provenance import Provenance as Provenance
     from e2llm_opt.runtime import Runtime as Runtime
     from e2llm_opt.runtime import runtime as runtime
+    from e2llm_opt.search.islands import Islands as Islands
     from e2llm_opt.search.progress import Progress as Progress
     from e2llm_opt.search.rank_by_simulation import Finals as Finals
     from e2llm_opt.search.stop import Stop as Stop
@@ -80,6 +81,7 @@ _HOME = {
     "Infeasible": "plan.infeasible",
     "InputError": "errors",
     "Inventory": "inventory.inventory",
+    "Islands": "search.islands",
     "Lengths": "workload.workload",
     "Link": "inventory.link",
     "MemoryKind": "inventory.device",

@@ -198,7 +198,8 @@ class Cluster:
             raise InputError([_fault("a worker", None)]) from None
         if isinstance(error, KilledWorker):
             deaths = error.allowed_failures + 1
-            return Done(index=index, error=f"its worker process died {deaths} times")
+            lost = f"its worker process died {deaths} times"
+            return Done(index=index, error=lost, is_lost=True)
         return Done(index=index, error=f"{type(error).__name__}: {error}")
 
 

@@ -162,7 +162,8 @@ def _heard(worker: _Worker, again: deque[_Job]) -> Done[Any] | None:
         if job.deaths < MAX_DEATHS:
             again.append(job)
             return None
-        return Done(index=job.index, error=f"its worker process died {job.deaths} times ({how})")
+        error = f"its worker process died {job.deaths} times ({how})"
+        return Done(index=job.index, error=error, is_lost=True)
     if kind == _READY:
         worker.is_ready = True
         return None

@@ -32,11 +32,14 @@ class Done(Generic[Answer]):
         What the function returned; None where it did not.
     error
         Why there is no answer; empty where there is one.
+    is_lost
+        Whether that is because workers died of it.
     """
 
     index: int
     answer: Answer | None = None
     error: str = ""
+    is_lost: bool = False
 
 
 class Workers(Protocol):

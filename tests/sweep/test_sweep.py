@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.sweep.conftest import Write
 
-RATES = [0.01 * i for i in range(1, 13)]
+RATES = [round(0.01 * i, 2) for i in range(1, 13)]
 TWELVE = f"inventories: [lab.yaml]\nrates_per_s: {RATES}\n"
 
 
@@ -83,17 +83,41 @@ def test_rows_come_out_in_the_order_of_the_file(write: Write, output: str) -> No
     assert [row["row"] for row in found] == [str(i) for i in range(1, 13)]
 
 
-def test_a_row_is_what_plan_says(write: Write, output: str, tmp_path: Path) -> None:
-    """Over real workers that plan, with the plan itself beside the table."""
-    text = "inventories: [lab.yaml]\nobjectives: [throughput]\nrates_per_s: [0.1, 0.2]\n"
-    rows = sweep(write(text), output, workers=1, plans=tmp_path / "plans", stop=Stop(gap=0.1))
-    for row, rate in zip(rows, (0.1, 0.2), strict=True):
+ROWS = """\
+rows:
+  - {inventory: lab.yaml, objective: throughput}
+  - {inventory: lab.yaml, model: lama-3.1-8b}
+  - {inventory: lab.yaml, modell: x}
+  - {inventory: nowhere.yaml}
+  - {inventory: lab.yaml, planner: hexgenn}
+  - {inventory: lab.yaml, weights: f16, constraints: {exclude: [tower]}}
+  - just text
+  - {inventory: lab.yaml, objective: throughput, rate_per_s: 0.2}
+"""
+
+
+def test_a_row_is_what_plan_says_and_a_bad_one_fails_with_its_reason(
+    write: Write, output: str, tmp_path: Path
+) -> None:
+    """In a real worker that plans, with the plans themselves beside the table."""
+    stop = Stop(gap=0.1)
+    rows = sweep(write(ROWS), output, workers=1, plans=tmp_path / "plans", stop=stop)
+    assert [row.status for row in rows] == [
+        *("planned", "failed", "failed", "failed", "failed", "infeasible", "failed", "planned")
+    ]
+    assert "sweep.yaml:3: model: unknown model 'lama-3.1-8b'; did you mean llama" in rows[1].reason
+    assert "sweep.yaml:4: rows[2].modell: unknown key; did you mean model" in rows[2].reason
+    assert "nowhere.yaml: cannot be read: no such file" in rows[3].reason
+    assert "sweep.yaml:6: planner: unknown planner 'hexgenn'; did you mean hexg" in rows[4].reason
+    assert rows[5].reason.startswith("not enough memory")
+    assert "sweep.yaml:8: rows[6]: must be a mapping" in rows[6].reason
+    assert [row["status"] for row in table(output)] == [row.status for row in rows]
+    for row, rate in ((rows[0], 0.1), (rows[7], 0.2)):
         problem = Problem.load(
             tmp_path / "lab.yaml", objective="throughput", workload={"rate_per_s": rate}
         )
-        plan = e2llm_opt.plan(problem, stop=Stop(gap=0.1))
+        plan = e2llm_opt.plan(problem, stop=stop)
         assert isinstance(plan, e2llm_opt.Plan)
-        assert row.status == "planned"
         assert row.capacity_per_s == plan.predicted.capacity_per_s
         assert row.waiting_time_s == plan.predicted.waiting_time_s
         assert (row.gap, row.proof) == (plan.bound.gap, plan.bound.proof)
@@ -102,33 +126,6 @@ def test_a_row_is_what_plan_says(write: Write, output: str, tmp_path: Path) -> N
         kept = e2llm_opt.load_plan(tmp_path / "plans" / row.plan)
         assert kept.replicas == plan.replicas
         assert kept.problem == plan.problem
-
-
-def test_a_bad_row_fails_with_its_reason_and_the_rest_runs(write: Write, output: str) -> None:
-    rows = sweep(
-        write(
-            "rows:\n"
-            "  - {inventory: lab.yaml, objective: throughput}\n"
-            "  - {inventory: lab.yaml, model: lama-3.1-8b}\n"
-            "  - {inventory: lab.yaml, modell: x}\n"
-            "  - {inventory: nowhere.yaml}\n"
-            "  - {inventory: lab.yaml, planner: hexgenn}\n"
-            "  - {inventory: lab.yaml, weights: f16, constraints: {exclude: [tower]}}\n"
-            "  - just text\n"
-        ),
-        output,
-        workers=1,
-    )
-    assert [row.status for row in rows] == [
-        *("planned", "failed", "failed", "failed", "failed", "infeasible", "failed")
-    ]
-    assert "sweep.yaml:3: model: unknown model 'lama-3.1-8b'; did you mean llama" in rows[1].reason
-    assert "sweep.yaml:4: rows[2].modell: unknown key; did you mean model" in rows[2].reason
-    assert "nowhere.yaml: cannot be read: no such file" in rows[3].reason
-    assert "sweep.yaml:6: planner: unknown planner 'hexgenn'; did you mean hexgen" in rows[4].reason
-    assert rows[5].reason.startswith("not enough memory")
-    assert "sweep.yaml:8: rows[6]: must be a mapping" in rows[6].reason
-    assert [row["status"] for row in table(output)] == [row.status for row in rows]
 
 
 @pytest.mark.usefixtures("marks")
@@ -228,6 +225,7 @@ def test_a_cluster_worker_killed_in_mid_run_loses_no_row(
     assert len(journal) == 13
 
 
+@pytest.mark.slow
 def test_a_cluster_plans_what_this_machine_plans(write: Write, output: str, dask: str) -> None:
     """With real plans."""
     path = write("inventories: [lab.yaml]\nobjectives: [throughput, latency]\n")

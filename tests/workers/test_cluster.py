@@ -73,6 +73,7 @@ def test_what_breathe_raises_ends_the_map(dask: str) -> None:
         assert [one.answer for one in workers.map_unordered(square, [3], nothing)] == [9]
 
 
+@pytest.mark.slow
 def test_a_process_with_many_threads_runs_one_task_at_a_time() -> None:
     """Kernels hold Python's lock: more at once would only use up each other's time limits."""
     with (
@@ -144,7 +145,9 @@ def nobody() -> Iterator[int]:
         yield unused.getsockname()[1]
 
 
-@pytest.mark.parametrize("stranger", [nobody, silence, web_server])
+@pytest.mark.parametrize(
+    "stranger", [nobody, silence, pytest.param(web_server, marks=pytest.mark.slow)]
+)
 def test_an_address_that_does_not_answer_is_an_error_in_seconds(
     stranger: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +210,7 @@ def test_both_kinds_at_once_are_refused() -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced_for_the_next_map(dask: str) -> None:
     with open_workers(dask=dask) as workers:
         kill_a_worker(dask)
