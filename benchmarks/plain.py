@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -63,7 +65,8 @@ class Plain:
 
 def _hops(costs: Costs, groups: list[list[int]], num_bytes: float) -> list[list[float]]:
     """Hop times between the first devices of two classes, or the first two of one [s]."""
-    hop: list[list[float]] = costs.hop(num_bytes).tolist()
+    rows = np.arange(len(costs.problem.devices))
+    hop: list[list[float]] = costs.hop(num_bytes, rows[:, None], rows).tolist()
     return [[hop[g[0]][f[-1] if f is g else f[0]] for f in groups] for g in groups]
 
 

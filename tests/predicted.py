@@ -88,13 +88,14 @@ class Predicted:
 def predicted(team: Team) -> Predicted:
     """Return what docs/cost-model.md says of *team* below its capacity."""
     arrival, num = team.arrival, len(team.second)
-    slots, rho = team.slots, team.arrival / team.capacity
-    peak, scv, ca2 = _variability(team, rho)
+    slots = team.slots
+    found = chain(slots, num + len(team.both), arrival, 1.0, team.slots_rate)
+    peak, scv, ca2 = _variability(team, *_possible(team, found.shares[:num], found.shares[num:]))
     found = chain(slots, num + len(team.both), arrival, peak, team.slots_rate)
     wait = kimura(found.wait, arrival / team.slots_rate, len(slots), scv)
     wait = general_arrivals(wait, ca2, scv)
-    before, after = _running(team, slots, found, rho)
-    second, both = found.shares[:num], found.shares[num:]
+    second, both = _possible(team, found.shares[:num], found.shares[num:])
+    before, after = _running(team, slots, found, [arrival * share for share in both])
     apart, queue, moving, link = sum(second), 0.0, 0.0, 0.0
     first = [0.0] * len(team.first)
     if apart > 0:
@@ -121,6 +122,26 @@ def predicted(team: Team) -> Predicted:
     )
 
 
+def _possible(
+    team: Team, second: list[float], both: list[float]
+) -> tuple[list[float], list[float]]:
+    """Return the shares with a quarter of the idle rate left to DECODE, prefill and MIXED."""
+    if not second or not both:
+        return second, both
+    mixed = sum(server.full(team.tokens) for server in team.both)
+    busiest = 1 - 0.25 * (1 - team.arrival / (team.pairs + mixed))
+    away = max(
+        min(sum(second), busiest * team.pairs / team.arrival),
+        1 - busiest * mixed / team.arrival,
+    )
+    if sum(second) == 0:
+        second = [server.full(team.tokens) for server in team.second]
+    if sum(both) == 0:
+        both = [server.full(team.tokens) for server in team.both]
+    stay = 1 - away
+    return [away * x / sum(second) for x in second], [stay * x / sum(both) for x in both]
+
+
 def coupling(out: Sequence[float], into: Sequence[float], transfer: Floats) -> Floats:
     """Return the traffic of each pair: the nearest take as much as both have."""
     parts = np.zeros(transfer.shape)
@@ -133,27 +154,30 @@ def coupling(out: Sequence[float], into: Sequence[float], transfer: Floats) -> F
     return parts
 
 
-def _variability(team: Team, rho: float) -> tuple[float, float, float]:
+def _variability(
+    team: Team, second: Sequence[float], both: Sequence[float]
+) -> tuple[float, float, float]:
     peak, work, ca2 = 0.0, 0.0, 0.0
-    if team.pairs > 0:
+    if second:
+        share = sum(second)
         prefill = sum(server.full(1.0) for server in team.first)
         decode = sum(server.full(team.tokens) for server in team.second)
         scv = sum(server.full(1.0) / prefill * server.scv for server in team.first)
         stay = sum(len(server.tpot_s) for server in team.second) / decode
-        smooth = departures(rho * team.pairs / prefill, scv, prefill, stay)
-        share = team.pairs / team.capacity
+        smooth = departures(min(team.arrival * share / prefill, 0.95), scv, prefill, stay)
         peak, work, ca2 = share * smooth, share * team.scv, share * smooth
-    for server in team.both:
-        rate = server.full(team.tokens)
-        share, part = rate / team.capacity, rate * server.pause_s
-        busy = min(rho * rate * server.mean_pause_s, 0.95)
+    for share, server in zip(both, team.both, strict=True):
+        part = server.full(team.tokens) * server.pause_s
+        busy = min(team.arrival * share * server.mean_pause_s, 0.95)
         peak += share * batch_peakedness(busy, server.scv, team.shorter)
         work += share * (part**2 * server.scv + (1 - part) ** 2 * team.scv)
         ca2 += share
     return peak, work, ca2
 
 
-def _running(team: Team, slots: Sequence[Rung], found: Chain, rho: float) -> tuple[float, float]:
+def _running(
+    team: Team, slots: Sequence[Rung], found: Chain, rates: Sequence[float]
+) -> tuple[float, float]:
     """Return what waits where a slot is free: before prefill, and before decoding."""
     before = after = 0.0
     num = len(team.second)
@@ -163,15 +187,16 @@ def _running(team: Team, slots: Sequence[Rung], found: Chain, rho: float) -> tup
             continue
         free: list[int] = []  # those that still have a slot, the one that fills up first in front
         for later in slots[n:][::-1]:
-            if later.of >= num and later.of not in free:
+            is_asked = later.of >= num and rates[later.of - num] >= 1e-6 * team.arrival
+            if is_asked and later.of not in free:
                 free.insert(0, later.of)
         servers = [team.both[i - num] for i in free]
-        rate = sum(rho * server.full(team.tokens) for server in servers)
-        wait, none = all_prefilling(servers, rate)
+        rate = sum(rates[i - num] for i in free)
+        wait, none = all_prefilling(servers, rate) if servers else (0.0, 0.0)
         before += probability * (wait + (1 - none) * rung.half_s)
         server = team.both[rung.of - num]
         if server.latency_s > server.pause_s * (1 + 1e-9):
-            busy = min(rho * server.full(team.tokens) * server.mean_pause_s, 0.95)
+            busy = min(rates[rung.of - num] * server.mean_pause_s, 0.95)
             rest = server.mean_pause_s * (1 + server.scv) / 2
             after += probability * ((1 - busy) * rung.half_s + busy * rest)
     return before, after

@@ -152,6 +152,7 @@ def test_a_plan_leaves_the_process_as_it_was() -> None:
     done = run("""
         import locale, logging, os, random, signal, sys, threading, warnings
         import numpy as np
+        import scipy.optimize, scipy.sparse  # has filters of its own
         def state():
             loggers = list(map(logging.getLogger, logging.root.manager.loggerDict))
             return {

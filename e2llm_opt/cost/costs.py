@@ -19,7 +19,8 @@ from e2llm_opt.cost.roofline import (
     prefill_time,
 )
 from e2llm_opt.cost.spill import spill_rule
-from e2llm_opt.cost.tables import build_tables, device_paths
+from e2llm_opt.cost.tables import build_tables
+from e2llm_opt.cost.ways import Ways
 from e2llm_opt.inventory.classes import classify
 from e2llm_opt.inventory.network import Network
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from e2llm_opt.problem import Problem
 
     Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
 
 TOKEN_ID_BYTES = 4
 """What returns to the first stage for each stream and step (DESIGN section 5) [bytes]."""
@@ -57,8 +59,8 @@ class Costs:
 
     Attributes
     ----------
-    problem, tables, network, classes
-        The problem, its arrays, its paths, and its interchangeable devices.
+    problem, tables, network, ways, classes
+        The problem, its arrays, its paths, what they cost, and its interchangeable devices.
     prompt_tokens, output_tokens, mean_context
         Means of the workload [tokens].
     num_chunks
@@ -72,7 +74,8 @@ class Costs:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.network = Network(problem.inventory)
-        self.tables = build_tables(problem, self.network)
+        self.tables = build_tables(problem)
+        self.ways = Ways(problem, self.network)
         self.classes = classify(problem.inventory, _marks(problem))
         self.prompt_tokens = problem.workload.prompt.mean
         self.output_tokens = problem.workload.output.mean
@@ -81,7 +84,6 @@ class Costs:
         self._has_head = np.array([self.holds_head(i) for i in range(len(POSITIONS))], float)
         self.has_alike_layers = _has_alike_layers(problem)
         self.shapes: dict[Hashable, Any] = {}
-        self._paths: dict[tuple[int, int], tuple[Path, ...]] | None = None
         self._kept: dict[tuple[str, float, int], Floats] = {}
         self._prefill_curves: dict[tuple[float, ...], PrefillCurve] = {}
         self._curves: tuple[Floats, Floats] | None = None
@@ -242,44 +244,48 @@ class Costs:
             back += batch * self.problem.model.vocab_size * TOKEN_ID_BYTES
         return back
 
-    def hop(self, num_bytes: float, anchor: int = -1) -> Floats:
-        """Return the time of a hop between any two devices [D, D] [s].
+    def hop(self, num_bytes: float, source: Ints, target: Ints, anchor: int = -1) -> Floats:
+        """Return the time of a hop between devices of *source* and *target* [...] [s].
 
         Latency + bytes / bandwidth over the path that is best for these bytes + the engine's
-        fixed cost; infinite where there is no path. In a star, every hop between two devices away
-        from the head's host (that of device *anchor*) goes through it.
+        fixed cost; infinite where there is no path, 0 from a device to itself. In a star, every
+        hop between two devices away from the head's host (that of device *anchor*) goes through it.
         """
-        if self.problem.runtime.topology == "ring":
-            anchor = -1
-        return self._keep(("hop", num_bytes, anchor), lambda: self._build_hop(num_bytes, anchor))
+        ring = self.ways.hop(num_bytes, source, target)
+        if anchor < 0 or self.problem.runtime.topology == "ring":
+            return ring
+        host, centre = self.ways.host, np.array(anchor)
+        at_centre = (host[source] == host[anchor]) | (host[target] == host[anchor])
+        through = self.ways.hop(num_bytes, source, centre)
+        through = through + self.ways.hop(num_bytes, centre, target)
+        return np.where(at_centre, ring, through)
 
     def hop_curve(self, source: int, target: int, num_bytes: Floats, anchor: int) -> Floats:
         """Return the time of one hop for each of *num_bytes* [N] [s]; see :meth:`hop`."""
-        local = self.tables.is_local
-        is_star = self.problem.runtime.topology == "star"
-        if is_star and not (local[source, anchor] or local[target, anchor]):
+        if not self._is_direct(source, target, anchor):
             first = self.hop_curve(source, anchor, num_bytes, anchor)
             return first + self.hop_curve(anchor, target, num_bytes, anchor)
-        ways = self.tables.latency[source, target][:, None]
-        ways = ways + self.tables.inverse_bandwidth[source, target][:, None] * num_bytes
-        best: Floats = ways.min(axis=0) + self.tables.fixed[source, target]
+        latency, inverse, fixed = self.ways.of(np.array(source), np.array(target))
+        best: Floats = (latency[:, None] + inverse[:, None] * num_bytes).min(axis=0) + fixed
         return best
 
     def path(self, source: int, target: int, num_bytes: float) -> Path | None:
         """Return the path that is best for *num_bytes* between two devices; None: no path."""
-        if self._paths is None:
-            self._paths = device_paths(self.problem.inventory, self.network)
-        ways = self._paths.get((source, target), ())
+        ways = self.ways.paths(source, target)
         return min(ways, key=lambda path: path.time(num_bytes), default=None)
 
     def legs(self, source: int, target: int, num_bytes: float, anchor: int) -> list[Path]:
         """Return the paths that a hop takes: one, or two through a star's centre."""
-        local = self.tables.is_local
-        is_star = self.problem.runtime.topology == "star"
-        direct = not is_star or bool(local[source, anchor] or local[target, anchor])
-        pairs = [(source, target)] if direct else [(source, anchor), (anchor, target)]
+        is_direct = self._is_direct(source, target, anchor)
+        pairs = [(source, target)] if is_direct else [(source, anchor), (anchor, target)]
         found = [self.path(d, e, num_bytes) for d, e in pairs]
         return [path for path in found if path is not None]
+
+    def _is_direct(self, source: int, target: int, anchor: int) -> bool:
+        """Whether a hop does not go through a star's centre."""
+        host = self.ways.host
+        is_ring = self.problem.runtime.topology == "ring"
+        return is_ring or bool(host[anchor] in {host[source], host[target]})
 
     def anchor(self, first: int, last: int) -> int:
         """Return the device whose host is the centre of a star: the one with the head."""
@@ -292,16 +298,6 @@ class Costs:
             value.flags.writeable = False
             self._kept[key] = value
         return value
-
-    def _build_hop(self, num_bytes: float, anchor: int) -> Floats:
-        ways = self.tables.latency + num_bytes * self.tables.inverse_bandwidth
-        ring: Floats = ways.min(axis=2) + self.tables.fixed
-        np.fill_diagonal(ring, 0.0)
-        if anchor < 0:
-            return ring
-        at_centre = self.tables.is_local[anchor]
-        through = ring[:, anchor][:, None] + ring[anchor, :][None, :]
-        return np.where(at_centre[:, None] | at_centre[None, :], ring, through)
 
     def _build_room(self) -> Floats:
         room = np.empty((len(self.tables.usable), len(POSITIONS)))

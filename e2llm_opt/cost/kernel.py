@@ -26,6 +26,8 @@ _MUCH_FASTER, _SPARE = 4.0, 30
 """A pool so many times faster than the load needs no more than so many further slots."""
 _NEGLIGIBLE, _TOO_LARGE, _NOTHING = 1e-18, 1e200, 1e-12
 """Relative probability after which a chain may end, scaled down above; share that is none."""
+_NO_TRAFFIC = 1e-6
+"""Share of the requests below which a MIXED replica is none that prompts are sent to."""
 _TIE_S = 1e-9
 """Waits that differ by less are equal to a router [s]."""
 _LEAST_IDLE, _MOST = 0.25, 0.95
@@ -168,25 +170,26 @@ def _total(values: Floats | Ints, roles: Ints, role: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _variability(p: Pool, ladders: Ladders, roles: Ints, load: float) -> tuple[Pair, float]:
-    """Return peakedness of N, squared cv of the work, and ca² of arrivals, means over the slots."""
+def _variability(p: Pool, ladders: Ladders, roles: Ints, rates: Floats) -> tuple[Pair, float]:
+    """Return peakedness of N, squared cv of the work, ca² of arrivals: means over all requests.
+
+    Each replica gets *rates* requests [R] [1/s].
+    """
     servers, slots = ladders
-    second = _total(slots.full, roles, DECODE)
-    pairs = min(second, servers.total)
-    capacity, smooth = pairs + slots.total - second, 1.0
-    if pairs > 0.0:
+    second, apart = _total(slots.full, roles, DECODE), _total(rates, roles, DECODE)
+    arrival, smooth = apart + _total(rates, roles, MIXED), 1.0
+    if apart > 0.0:
         scv = _total(servers.full * p.prefill_scv, roles, PREFILL) / servers.total
-        rho = load * pairs / servers.total
+        rho = min(apart / servers.total, _MOST)
         memory = rho * (1.0 + scv) / (servers.total * (1.0 - rho) ** 2)
         stay = _total(p.decode_slots, roles, DECODE) / second
         smooth = 1.0 - rho**2 * max(1.0 - scv, 0.0) * memory / (memory + stay)
-    share = pairs / capacity
+    share = apart / arrival
     peak, work, ca2 = share * smooth, share * p.load[2], share * smooth + 1.0 - share
     for r in range(len(roles)):
-        if roles[r] == MIXED and slots.full[r] > 0.0:
-            share = slots.full[r] / capacity
-            busy, part = load * slots.full[r] * p.mixed_busy[r], slots.full[r] * p.mixed_pause[r]
-            busy = min(busy, _MOST)
+        if roles[r] == MIXED:
+            share, part = rates[r] / arrival, slots.full[r] * p.mixed_pause[r]
+            busy = min(rates[r] * p.mixed_busy[r], _MOST)
             batch = (1.0 + busy * p.mixed_scv[r]) / (1.0 - busy) ** 2
             peak += share * (1.0 + (batch - 1.0) * p.load[3]) * (1.0 - busy)
             work += share * (part**2 * p.mixed_scv[r] + (1.0 - part) ** 2 * p.load[2])
@@ -194,20 +197,21 @@ def _variability(p: Pool, ladders: Ladders, roles: Ints, load: float) -> tuple[P
 
 
 @njit(cache=True, error_model="numpy")
-def _runs(p: Pool, slots: Ladder, roles: Ints, load: float, mass: Floats) -> Pair:
+def _runs(p: Pool, slots: Ladder, roles: Ints, rates: Floats, mass: Floats) -> Pair:
     """Return the mean waits for what runs where a slot is free: before prefill, and after it [s].
 
     Goes from full pools down to empty ones, so that replicas come to have free slots one by one.
     """
     free, num, rate = np.empty(len(roles), np.int64), 0, 0.0
     wait, all_busy, before, after = 0.0, 0.0, 0.0, 0.0
+    least = _NO_TRAFFIC * p.load[0]  # who is hardly asked takes nobody's prompt off him either
     for i in range(len(slots.who) - 1, -1, -1):
         r = slots.who[i]
         if roles[r] == DECODE:
             after += mass[i] * slots.half[i]
             continue
-        own = load * slots.full[r]
-        if not (free[:num] == r).any():
+        own = rates[r]
+        if own >= least and not (free[:num] == r).any():
             free[num] = r
             num += 1
             rate += own
@@ -283,7 +287,7 @@ def evaluate(p: Pool, roles: Ints) -> tuple[Floats, Floats]:
     servers, slots = ladders
     second = _total(slots.full, able, DECODE)
     pairs = min(servers.total, second)
-    capacity = pairs + slots.total - second
+    capacity = pairs + _total(slots.full, able, MIXED)
     is_lone = pairs <= 0.0 and ((roles == PREFILL) | (able == DECODE)).any()
     for f in np.flatnonzero(able == PREFILL):
         for d in np.flatnonzero(able == DECODE):
@@ -327,12 +331,18 @@ def _settle(p: Pool, ladders: Ladders, roles: Ints, values: Floats) -> Floats:
     servers, slots = ladders
     capacity, output = values[CAPACITY], p.load[1]
     arrival = max(p.load[0], 1e-9 * capacity)
-    load = arrival / capacity
-    (peak, scv), ca2 = _variability(p, ladders, roles, load)
     most = capacity if (roles == MIXED).any() else slots.total
+    both = _total(slots.full, roles, MIXED)
+    is_both = 0.0 < both < slots.total
+    shares = _chain(slots, arrival, most, 1.0)[2]
+    if is_both:
+        shares = _balanced(shares, slots.full, roles, servers.total, arrival)
+    (peak, scv), ca2 = _variability(p, ladders, roles, arrival * shares)
     wait, active, shares, mass = _chain(slots, arrival, most, peak)
     wait = _kimura(wait, arrival / most, slots.num_slots, scv) * (ca2 + scv) / (1.0 + scv)
-    before, after = _runs(p, slots, roles, load, mass)
+    if is_both:
+        shares = _balanced(shares, slots.full, roles, servers.total, arrival)
+    before, after = _runs(p, slots, roles, arrival * shares, mass)
     second = np.where(roles == DECODE, shares, 0.0)
     apart, queue, moving, link = second.sum(), 0.0, 0.0, 0.0
     if apart > 0.0:
@@ -340,7 +350,7 @@ def _settle(p: Pool, ladders: Ladders, roles: Ints, values: Floats) -> Floats:
         queue, _, first, mass = _chain(servers, apart * arrival, servers.total, 1.0)
         spread = (first * p.prefill_scv).sum()
         queue = _kimura(queue, apart * arrival / servers.total, servers.num_slots, spread)
-        num, both = _total(p.mixed_slots, roles, MIXED), _total(slots.full, roles, MIXED)
+        num = _total(p.mixed_slots, roles, MIXED)
         queue *= (_overflow(num, both, arrival) + spread) / (1.0 + spread)
         queue += (1.0 - mass[: servers.num_slots].sum()) * (first * p.prefill_behind).sum()
         moving, link = _moving(p, apart * first, second, arrival, full)
@@ -358,6 +368,28 @@ def _settle(p: Pool, ladders: Ladders, roles: Ints, values: Floats) -> Floats:
     values[LATENCY] = waiting + latency + decoding
     values[UNLOADED] = _alone(p, roles, shares) + moving
     return arrival * shares
+
+
+@njit(cache=True, error_model="numpy")
+def _balanced(
+    shares: Floats, full: Floats, roles: Ints, servers: float, arrival: float
+) -> Floats:
+    """Return *shares* of which neither kind of slot takes more than leaves it some idle rate [R].
+
+    A chain of all slots together does not know that prefill, too, limits what DECODE slots serve.
+    """
+    both = _total(full, roles, MIXED)
+    pairs = min(servers, _total(full, roles, DECODE))
+    share = 1.0 - _LEAST_IDLE * (1.0 - arrival / (pairs + both))
+    old = _total(shares, roles, DECODE)
+    new = max(min(old, share * pairs / arrival), 1.0 - share * both / arrival)
+    found = shares.copy()
+    for r in range(len(roles)):
+        if roles[r] == DECODE:
+            found[r] = new * (shares[r] / old if old > 0.0 else full[r] / (full.sum() - both))
+        elif roles[r] == MIXED:
+            found[r] = (1.0 - new) * (shares[r] / (1.0 - old) if old < 1.0 else full[r] / both)
+    return found
 
 
 @njit(cache=True, error_model="numpy")

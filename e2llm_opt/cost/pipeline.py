@@ -150,11 +150,9 @@ def decode_stages(
     hop = np.zeros(len(cut))
     if len(cut) > 1:
         anchor = costs.anchor(cut[0][0], cut[-1][0])
-        forward = costs.hop(costs.forward_bytes(batch), anchor)
-        back = costs.hop(costs.return_bytes(batch), anchor)
-        for j in range(len(cut) - 1):
-            hop[j] = forward[cut[j][0], cut[j + 1][0]]
-        hop[-1] = back[cut[-1][0], cut[0][0]]
+        rows = np.array([d for d, _, _ in cut])
+        hop[:-1] = costs.hop(costs.forward_bytes(batch), rows[:-1], rows[1:], anchor)
+        hop[-1] = costs.hop(costs.return_bytes(batch), rows[-1], rows[0], anchor)
     return stage, hop
 
 

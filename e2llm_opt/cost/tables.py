@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from e2llm_opt.inventory.device import MemoryKind
-from e2llm_opt.inventory.network import BUS_LATENCY_S, Network, Path, pareto, private_links
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from e2llm_opt.inventory.inventory import Inventory
     from e2llm_opt.problem import Problem
 
     Floats = NDArray[np.float64]
@@ -24,8 +22,7 @@ _T = TypeVar("_T", bound="NDArray[Any]")
 class Tables(NamedTuple):
     """Row d of every array is ``problem.devices[d]``; column l is layer l of ``problem.model``.
 
-    All arrays are C-contiguous, read-only and in SI units; P is the number of paths kept for the
-    pair of devices that has the most, and missing paths are infinitely slow.
+    All arrays are C-contiguous, read-only and in SI units.
     """
 
     usable: Floats
@@ -62,24 +59,11 @@ class Tables(NamedTuple):
     """KV cache of one token [L] [bytes]."""
     window: Floats
     """Sliding window [L] [tokens]."""
-    latency: Floats
-    """One way over each path [D, D, P] [s]."""
-    inverse_bandwidth: Floats
-    """Of each path [D, D, P] [s/byte]."""
-    fixed: Floats
-    """The engine's fixed cost of a hop [D, D] [s]."""
-    is_local: Bools
-    """Both devices on one host [D, D]."""
 
 
-def build_tables(problem: Problem, network: Network) -> Tables:
-    """Return the tables of *problem*; *network* must be that of its inventory."""
+def build_tables(problem: Problem) -> Tables:
+    """Return the tables of *problem*."""
     devices, model = problem.devices, problem.model
-    paths = device_paths(problem.inventory, network)
-    latency, inverse_bandwidth = _path_arrays(paths, len(devices))
-    hosts = np.array([problem.inventory.hosts.index(device.host) for device in devices])
-    is_local = hosts[:, None] == hosts[None, :]
-    runtime = problem.runtime
     spill_routed = np.minimum(model.layer_spillable_bytes, model.layer_routed_bytes)
     can_spill = [device.can_spill for device in devices]
     return Tables(
@@ -102,48 +86,7 @@ def build_tables(problem: Problem, network: Network) -> Tables:
         attention=_array(model.layer_attention_flops),
         kv=_array(model.layer_kv_bytes_per_token),
         window=_array(model.layer_window_tokens),
-        latency=latency,
-        inverse_bandwidth=inverse_bandwidth,
-        fixed=_frozen(np.where(is_local, runtime.bus_hop_overhead_s, runtime.hop_overhead_s)),
-        is_local=_frozen(is_local),
     )
-
-
-def device_paths(inventory: Inventory, network: Network) -> dict[tuple[int, int], tuple[Path, ...]]:
-    """Return the paths between each ordered pair of device rows that has one."""
-    private = private_links(inventory)
-    found: dict[tuple[int, int], tuple[Path, ...]] = {}
-    for d, source in enumerate(inventory.devices):
-        for e, target in enumerate(inventory.devices):
-            if d == e:
-                continue
-            if source.host == target.host:
-                slower = min(source.host_bus_bytes_per_s, target.host_bus_bytes_per_s)
-                bus = Path(
-                    latency_s=BUS_LATENCY_S,
-                    bandwidth_bytes_per_s=slower,
-                    name="bus",
-                    resources=(("bus", source.host, ""),),
-                )
-                paths = pareto([bus, *private.get((source.name, target.name), ())])
-            else:
-                paths = network.paths(source.host, target.host)
-            if paths:
-                found[d, e] = paths
-    return found
-
-
-def _path_arrays(
-    paths: dict[tuple[int, int], tuple[Path, ...]], num_devices: int
-) -> tuple[Floats, Floats]:
-    most = max((len(ways) for ways in paths.values()), default=1)
-    latency = np.full((num_devices, num_devices, most), np.inf)
-    inverse_bandwidth = np.zeros((num_devices, num_devices, most))
-    for (d, e), ways in paths.items():
-        for p, path in enumerate(ways):
-            latency[d, e, p] = path.latency_s
-            inverse_bandwidth[d, e, p] = 1.0 / path.bandwidth_bytes_per_s
-    return _frozen(latency), _frozen(inverse_bandwidth)
 
 
 def _array(values: list[float] | tuple[float, ...]) -> Floats:

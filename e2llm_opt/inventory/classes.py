@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,13 +44,15 @@ def classify(inventory: Inventory, marks: Sequence[_Key] = ()) -> DeviceClasses:
     numbers, then by the colours around them), so it ignores names except between devices that
     no number and no link tells apart.
     """
-    numbers = [_numbers(device, inventory) for device in inventory.devices]
+    private = _private_links(inventory)
+    numbers = [_numbers(device, private.get(device.name, ())) for device in inventory.devices]
     if marks:
         numbers = [(*key, mark) for key, mark in zip(numbers, marks, strict=True)]
     adjacency = _adjacency(inventory)
     colour = _refine(_host_colours(inventory, numbers, adjacency), adjacency)
     rows = range(len(inventory.devices))
     keys = [(colour[device.host], numbers[d]) for d, device in enumerate(inventory.devices)]
+    num_on = Counter(device.host for device in inventory.devices)
     order = sorted(rows, key=lambda d: (*keys[d], inventory.devices[d].name))
     class_of = [-1] * len(order)
     leaders: dict[_Key, list[int]] = {}
@@ -57,7 +60,10 @@ def classify(inventory: Inventory, marks: Sequence[_Key] = ()) -> DeviceClasses:
     for d in order:
         twins = leaders.setdefault(keys[d], [])
         for twin in twins:
-            if _is_interchangeable(inventory, adjacency, d, twin):
+            one, other = inventory.devices[d], inventory.devices[twin]
+            is_one_host = one.host == other.host and one.name not in private
+            is_alone = num_on[one.host] == num_on[other.host] == 1
+            if is_one_host or (is_alone and _have_equal_links(adjacency, one.host, other.host)):
                 class_of[d] = class_of[twin]
                 break
         else:
@@ -70,19 +76,19 @@ def classify(inventory: Inventory, marks: Sequence[_Key] = ()) -> DeviceClasses:
 _Adjacency = dict[str, dict[str, _Key]]
 
 
-def _numbers(device: Device, inventory: Inventory) -> _Key:
-    """Everything about a device but its names, as a sortable key."""
-    private = sorted(
-        (
-            link.forward_bytes_per_s,
-            link.backward_bytes_per_s,
-            link.latency_s,
-            link.ends[0] == device.name,
-        )
-        for link in inventory.links
-        if device.name in link.ends
-        and inventory.endpoint(link.ends[0]) == inventory.endpoint(link.ends[1])
-    )
+def _private_links(inventory: Inventory) -> dict[str, list[_Key]]:
+    """Return the links of each device to others of its host, by device name, sorted."""
+    found: dict[str, list[_Key]] = {}
+    for link in inventory.links:
+        if inventory.endpoint(link.ends[0]) == inventory.endpoint(link.ends[1]):
+            speeds = link.forward_bytes_per_s, link.backward_bytes_per_s, link.latency_s
+            for end in link.ends:
+                found.setdefault(end, []).append((*speeds, link.ends[0] == end))
+    return {end: sorted(links) for end, links in found.items()}
+
+
+def _numbers(device: Device, private: Sequence[_Key]) -> _Key:
+    """Everything about a device but its names, as a sortable key; *private*: links in its host."""
     return (
         device.usable_bytes,
         device.memory_bytes,
@@ -151,18 +157,7 @@ def _ranks(keys: dict[str, _Key]) -> dict[str, int]:
     return {end: ranking[key] for end, key in keys.items()}
 
 
-def _is_interchangeable(inventory: Inventory, adjacency: _Adjacency, d: int, e: int) -> bool:
-    one, other = inventory.devices[d].host, inventory.devices[e].host
-    num_devices = [device.host for device in inventory.devices].count
-    if one == other:
-        return not _has_private_links(inventory, d)
-    if num_devices(one) > 1 or num_devices(other) > 1:
-        return False
+def _have_equal_links(adjacency: _Adjacency, one: str, other: str) -> bool:
+    """Whether two hosts can change places with every link as it was."""
     near, far = dict(adjacency[one]), dict(adjacency[other])
     return near.pop(other, ()) == far.pop(one, ()) and near == far
-
-
-def _has_private_links(inventory: Inventory, d: int) -> bool:
-    name = inventory.devices[d].name
-    ends = [link.ends for link in inventory.links if name in link.ends]
-    return any(inventory.endpoint(first) == inventory.endpoint(second) for first, second in ends)

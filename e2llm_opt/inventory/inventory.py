@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from e2llm_opt.errors import Fault, InputError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from e2llm_opt.inventory.link import Link
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Inventory:
     """Devices and links, checked against each other once.
 
@@ -58,15 +59,20 @@ class Inventory:
 
         return load_inventory(path)
 
-    @property
+    @cached_property
     def hosts(self) -> tuple[str, ...]:
         """Names of all hosts, in the order of their first device."""
         return tuple(dict.fromkeys(device.host for device in self.devices))
 
     def endpoint(self, end: str) -> str:
         """Return the host that a link's end means: a device's host, otherwise the name itself."""
+        return self._meant.get(end, end)
+
+    @cached_property
+    def _meant(self) -> dict[str, str]:
+        """The host that each name of a device, or of a host, means."""
         hosts = {device.name: device.host for device in self.devices}
-        return end if end in set(hosts.values()) else hosts.get(end, end)
+        return hosts | {host: host for host in self.hosts}
 
     def _faults(self) -> Iterator[Fault]:
         if not self.devices:
@@ -93,14 +99,13 @@ class Inventory:
         yield from self._host_ram_faults()
         yield from self._link_faults()
 
-    def lent_host_bytes(self, host: str) -> float:
-        """Return the host RAM that the cards of *host* may use for spilled weights [bytes]."""
-        return sum(own.host_memory_bytes for own in self.devices if own.host == host)
-
     def _host_ram_faults(self) -> Iterator[Fault]:
         """Yield devices that compute in RAM which cards of their host may fill."""
+        lends: dict[str, float] = {}
         for device in self.devices:
-            lent = self.lent_host_bytes(device.host)
+            lends[device.host] = lends.get(device.host, 0.0) + device.host_memory_bytes
+        for device in self.devices:
+            lent = lends[device.host]
             if device.memory_kind != MemoryKind.DISCRETE and device.reserved_bytes < lent:
                 yield Fault(
                     wrong=f"'{device.name}' is planned on RAM that cards of host '{device.host}' "

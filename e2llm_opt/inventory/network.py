@@ -6,13 +6,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import networkx as nx
+    from numpy.typing import NDArray
 
     from e2llm_opt.inventory.inventory import Inventory
     from e2llm_opt.inventory.link import Link
+
+    Floats = NDArray[np.float64]
 
 BUS_LATENCY_S = 20e-6
 """One way between two devices of one host (DESIGN section 5) [s]."""
@@ -58,6 +63,11 @@ class _Arc:
     interface: str
     resource: Resource
 
+    @property
+    def speed(self) -> tuple[float, float]:
+        """Latency and bandwidth [s], [bytes/s]."""
+        return self.latency_s, self.bandwidth_bytes_per_s
+
 
 class Network:
     """All paths between hosts, none of which is worse than another in both latency and bandwidth.
@@ -90,6 +100,7 @@ class Network:
                 self._raise(resource, bandwidth)
             for arc in _arcs(index, link, inventory):
                 self._sort_in(arc)
+        self._has_direct = {host for pair in self._direct for host in pair}
         self._trunks = dict(_trunks(self._between, self._switches()))
 
     def paths(self, source: str, target: str) -> tuple[Path, ...]:
@@ -98,6 +109,52 @@ class Network:
         if key not in self._known:
             self._known[key] = pareto(self._all_paths(source, target))
         return self._known[key]
+
+    def place(self, host: str) -> tuple[object, ...]:
+        """Return what hosts have in common whose paths to any third host are equally fast."""
+        out = [(arc.target, *arc.speed) for arc in self._leaving.get(host, ())]
+        back = [(arc.source, *arc.speed) for arc in self._entering.get(host, ())]
+        name = host if host in self._has_direct else ""
+        return (name, tuple(sorted(out)), tuple(sorted(back)))
+
+    def ways(self, hosts: Sequence[str]) -> tuple[Floats, Floats]:
+        """Return latency [s] and 1 / bandwidth [s/byte] of the paths between *hosts* [H, H, P].
+
+        P is the number of paths between the two hosts that have the most; missing ones have an
+        infinite latency.
+        """
+        found = [*self._over_switches(hosts), *self._over_links(hosts)]
+        latency, inverse = (np.stack([one[i] for one in found], axis=2) for i in (0, 1))
+        return _undominated(latency, inverse) if len(found) > 1 else (latency, inverse)
+
+    def _over_switches(self, hosts: Sequence[str]) -> Iterator[tuple[Floats, Floats]]:
+        number = {switch: i for i, switch in enumerate(self._switches())}
+        leaving = [[(number[a.target], *a.speed) for a in self._leaving.get(h, ())] for h in hosts]
+        entering = [
+            [(number[a.source], *a.speed) for a in self._entering.get(h, ())] for h in hosts
+        ]
+        trunks = list(_by_rank(self._trunks, number))
+        for first, out_s, out in _attached(leaving):
+            for last, in_s, into in _attached(entering):
+                for trunk_s, trunk in trunks:
+                    pair = first[:, None], last[None, :]
+                    width = np.minimum(out[:, None], into[None, :])
+                    yield (
+                        out_s[:, None] + trunk_s[pair] + in_s[None, :],
+                        1.0 / np.minimum(width, trunk[pair]),
+                    )
+
+    def _over_links(self, hosts: Sequence[str]) -> Iterator[tuple[Floats, Floats]]:
+        row = {host: i for i, host in enumerate(hosts)}
+        most = max(map(len, self._direct.values()), default=0 if self._trunks else 1)
+        for rank in range(most):
+            latency = np.full((len(hosts), len(hosts)), np.inf)
+            inverse = np.zeros(latency.shape)
+            for (source, target), paths in self._direct.items():
+                if source in row and target in row and rank < len(paths):
+                    latency[row[source], row[target]] = paths[rank].latency_s
+                    inverse[row[source], row[target]] = 1.0 / paths[rank].bandwidth_bytes_per_s
+            yield latency, inverse
 
     def _all_paths(self, source: str, target: str) -> Iterator[Path]:
         yield from self._direct.get((source, target), ())
@@ -279,3 +336,43 @@ def _trunk(wide: nx.DiGraph[str], nodes: list[str]) -> Path:
         name="+".join(nodes),
         resources=tuple(arc.resource for arc in arcs),
     )
+
+
+def _attached(links: list[list[tuple[int, float, float]]]) -> Iterator[tuple[Floats, ...]]:
+    """Yield switch, latency and bandwidth of each host's first, second … link to a switch [H]."""
+    for rank in range(max(map(len, links), default=0)):
+        nothing = 0, np.inf, np.inf
+        own = [of_host[rank] if rank < len(of_host) else nothing for of_host in links]
+        switch, latency, bandwidth = zip(*own, strict=True)
+        yield np.array(switch), np.array(latency), np.array(bandwidth)
+
+
+def _by_rank(
+    trunks: Mapping[tuple[str, str], Sequence[Path]], number: Mapping[str, int]
+) -> Iterator[tuple[Floats, Floats]]:
+    """Yield latency and bandwidth of the first, second … path between any two switches [S, S]."""
+    for rank in range(max(map(len, trunks.values()), default=0)):
+        latency = np.full((len(number), len(number)), np.inf)
+        bandwidth = np.full(latency.shape, np.inf)
+        for (source, target), paths in trunks.items():
+            if rank < len(paths):
+                pair = number[source], number[target]
+                latency[pair] = paths[rank].latency_s
+                bandwidth[pair] = paths[rank].bandwidth_bytes_per_s
+        yield latency, bandwidth
+
+
+def _undominated(latency: Floats, inverse: Floats) -> tuple[Floats, Floats]:
+    """Keep the paths that no other between the same hosts beats in both, widest first."""
+    order = np.lexsort((latency, np.where(np.isfinite(latency), inverse, np.inf)), axis=2)
+    latency, inverse = (np.take_along_axis(one, order, axis=2) for one in (latency, inverse))
+    least = np.minimum.accumulate(latency, axis=2)
+    is_kept = np.isfinite(latency)
+    is_kept[:, :, 1:] &= latency[:, :, 1:] < least[:, :, :-1]
+    order = np.argsort(~is_kept, axis=2, kind="stable")
+    most = max(1, int(is_kept.sum(axis=2).max()))
+    kept = np.take_along_axis(is_kept, order, axis=2)[:, :, :most]
+    latency, inverse = (
+        np.take_along_axis(one, order, axis=2)[:, :, :most] for one in (latency, inverse)
+    )
+    return np.where(kept, latency, np.inf), np.where(kept, inverse, 0.0)

@@ -86,7 +86,7 @@ class Shape:
         total = np.zeros(self.source.shape)
         for num_bytes, weight in transfers:
             if weight > 0:
-                total += weight * costs.hop(num_bytes, self.anchor)[self.source, self.target]
+                total += weight * costs.hop(num_bytes, self.source, self.target, self.anchor)
         return total
 
 
@@ -245,10 +245,9 @@ def _ends(
 
 def _is_even(costs: Costs, devices: list[int], way_back: WayBack) -> bool:
     """Whether the way back matters no more from one device than from another, for any bytes."""
-    grid = np.ix_(devices, devices)
+    rows = np.array(devices)
     off = ~np.eye(len(devices), dtype=bool)
-    latency, speed = costs.tables.latency[grid][off], costs.tables.inverse_bandwidth[grid][off]
-    fixed = costs.tables.fixed[grid][off]
+    latency, speed, fixed = (one[off] for one in costs.ways.of(rows[:, None], rows))
     if way_back == "none" or len(latency) == 0:
         return True
     if way_back == "exists":
@@ -330,7 +329,7 @@ def _pipeline_order(
     first, last = ends
     devices = np.array([d for rows in groups for d in rows])
     speed = costs.decode_prefix(1)[devices, -1]
-    hop = costs.hop(costs.forward_bytes(1), centre)[np.ix_(devices, devices)]
+    hop = costs.hop(costs.forward_bytes(1), devices[:, None], devices, centre)
     is_waiting = (devices != first) | (devices == last)
     here = int(np.where(is_waiting, speed, np.inf).argmin())
     if last >= 0:

@@ -116,10 +116,9 @@ def _reason(search: Search, d: int, idle_reason: str | None) -> str:
         return "excluded by constraints.exclude"
     num_layers = problem.model.num_layers
     most = _most_layers(costs, d)
-    is_linked = bool(np.isfinite(costs.tables.latency[d].min(axis=1)).any())
     if most <= 0:
         return "not even one layer with its KV cache fits into its memory"
-    if most < num_layers and not is_linked:
+    if most < num_layers and not costs.ways.is_linked(d):
         return f"holds {most} of {num_layers} layers and no link leads to another device"
     group = (costs.classes.class_of[d],)
     words = "no replica with it makes the plan better"

@@ -93,6 +93,9 @@ def _filled(costs: Costs, devices: list[int]) -> Iterator[Labels]:
 
 def distances(costs: Costs, devices: list[int]) -> NDArray[np.float64]:
     """Return the hop of one token between *devices* (rows) [N, N] [s]; inf without a path."""
-    hop = costs.hop(costs.forward_bytes(1), devices[0] if costs.problem.devices else -1)
-    ring = (costs.tables.latency + costs.forward_bytes(1) * costs.tables.inverse_bandwidth).min(2)
-    return np.where(np.isfinite(hop), ring, np.inf)[np.ix_(devices, devices)]
+    rows, size = np.array(devices), costs.forward_bytes(1)
+    hop = costs.hop(size, rows[:, None], rows, devices[0])
+    latency, inverse, _ = costs.ways.of(rows[:, None], rows)
+    found = np.where(np.isfinite(hop), (latency + size * inverse).min(axis=-1), np.inf)
+    np.fill_diagonal(found, np.inf)
+    return found

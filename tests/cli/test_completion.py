@@ -81,7 +81,7 @@ def test_without_an_inventory_there_are_no_devices_and_no_complaint(path: str) -
 def test_values_are_those_that_the_problem_knows() -> None:
     assert words("plan", "--objective", "") == {str(word) for word in Objective}
     assert words("plan", "--roles", "") == {"auto", "disaggregated", "mixed"}
-    assert words("plan", "--method", "") == {"auto", "exhaustive", "ga", "e2llm-paper"}
+    assert words("plan", "--method", "") == {"auto", "exact", "exhaustive", "ga", "e2llm-paper"}
     assert words("plan", "--planner", "") == set(PLANNERS)
     assert words("catalog", "") == {"devices", "models", "weights", "runtimes"}
     assert words("completion", "") == {"bash", "zsh", "fish"}

@@ -91,7 +91,8 @@ def test_hops_take_the_way_that_is_best_for_their_bytes(
 ) -> None:
     centre %= len(problem.devices)
     costs, world = Costs(problem), World(problem)
-    found = costs.hop(num_bytes, centre)
+    rows = np.arange(len(problem.devices))
+    found = costs.hop(num_bytes, rows[:, None], rows, centre)
     for d in range(len(problem.devices)):
         for e in range(len(problem.devices)):
             if d == e:

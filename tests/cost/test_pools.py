@@ -174,6 +174,19 @@ def test_mixed_and_disaggregated_replicas_are_one_pool_of_slots(
     assert_as_predicted(values, rates, team)
 
 
+@given(prefill_pools, decode_pools, mixed_pools, st.sampled_from((0.3, 0.9, 0.97, 0.999)))
+def test_neither_kind_gets_more_than_it_can_serve(
+    first: list[Server], second: list[Server], both: list[Server], load: float
+) -> None:
+    """Found by the test above: prefill at 114 % of what it can do, and a negative TTFT."""
+    team = team_of(first, second, both, load)
+    values, rates = evaluated(first, second, both, team.arrival)
+    assert values[kernel.WAITING] >= 0.0
+    assert values[kernel.TTFT] > 0.0
+    assert rates[: len(first)].sum() < team.pairs
+    assert rates[len(first) + len(second) :].sum() < team.capacity - team.pairs
+
+
 @given(prefill_pools, decode_pools, mixed_pools)
 def test_nobody_waits_for_a_kv_cache_while_mixed_replicas_idle(
     first: list[Server], second: list[Server], both: list[Server]

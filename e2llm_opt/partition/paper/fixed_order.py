@@ -83,8 +83,8 @@ def _links(costs: Costs, ring: Ints, demand: Demand) -> Floats:
     anchor = costs.anchor(int(ring[0]), int(ring[-1]))
     link = np.zeros(len(ring))
     for num_bytes, weight in demand.hops:
-        link[1:] += weight * costs.hop(num_bytes, anchor)[ring[:-1], ring[1:]]
+        link[1:] += weight * costs.hop(num_bytes, ring[:-1], ring[1:], anchor)
     num_bytes, weight = demand.back
-    if weight > 0 and costs.hop(num_bytes, anchor)[ring[-1], ring[0]] == np.inf:
+    if weight > 0 and costs.hop(num_bytes, ring[-1], ring[0], anchor) == np.inf:
         link[-1] = np.inf
     return link

@@ -200,7 +200,7 @@ class Relaxation:
         np.fill_diagonal(target, seconds)
         hop: Floats = np.min(
             [
-                self._costs.hop(num_bytes, anchor)[heads[:, None], target]
+                self._costs.hop(num_bytes, heads[:, None], target, anchor)
                 for anchor in sorted(anchors)
             ],
             axis=0,
