@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import pickle
 import pydoc
 import queue
 import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from e2llm_opt import __version__
 from e2llm_opt.errors import E2LLMError, Fault, InputError
@@ -48,20 +49,42 @@ class OtherVersionError(E2LLMError):
         self.worker, self.version = worker, version
 
 
-def run_here(version: str, function: Callable[[Item], Answer], item: Item) -> Answer:
+def run_here(version: str, payload: bytes) -> Any:  # noqa: ANN401 - what the function returns
     """Run a task in a worker that has our *version*, one at a time in its process.
+
+    Parameters
+    ----------
+    version
+        Of who sends it.
+    payload
+        A function and its item, pickled: what another version sends may not even be readable.
 
     Raises
     ------
     OtherVersionError
-        When it has another one: it joined after all were asked.
+        When this worker has another version: it joined after all were asked.
     """
     if version != __version__:
         from distributed import get_worker  # noqa: PLC0415 - an optional package
 
         raise OtherVersionError(get_worker().address, __version__)
+    function, item = pickle.loads(payload)  # noqa: S301 - Dask unpickles whatever it is sent
     with _one_at_a_time:
         return function(item)
+
+
+class _Call:
+    """A call of :func:`run_here` that is made where this is unpickled.
+
+    The scheduler reads every function that it is sent. It is sent ``pickle.loads`` and some bytes,
+    so that it needs nothing of this package, nor of the same version.
+    """
+
+    def __init__(self, payload: bytes) -> None:
+        self._payload = payload
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, bytes]]:
+        return run_here, (__version__, self._payload)
 
 
 class Cluster:
@@ -114,8 +137,9 @@ class Cluster:
             while True:
                 self._wait_for_workers(PATIENCE_S, breathe)
                 for index, item in itertools.islice(fresh, max(self._num - len(running), 0)):
+                    call = pickle.dumps(_Call(pickle.dumps((function, item))))
                     future = self._client.submit(
-                        run_here, __version__, function, item, key=f"{name}-{index}", pure=False
+                        pickle.loads, call, key=f"{name}-{index}", pure=False
                     )
                     running[future] = index
                     future.add_done_callback(done.put)
@@ -222,12 +246,13 @@ def _connected(address: str) -> Client:
         When Dask is not installed, or no scheduler answers there within seconds.
     """
     try:
-        from distributed import Client, rpc  # noqa: PLC0415 - an optional package
+        from distributed import Client, Security, rpc  # noqa: PLC0415 - an optional package
     except ImportError:
         raise InputError(f"a cluster needs Dask; {_INSTALL}, or leave --dask out") from None
 
     async def ask() -> None:
-        async with rpc(address, timeout=CONNECT_S) as scheduler:
+        terms = Security().get_connection_args("client")  # as Dask's configuration says
+        async with rpc(address, timeout=CONNECT_S, connection_args=terms) as scheduler:
             await asyncio.wait_for(scheduler.identity(n_workers=0), CONNECT_S)
 
     try:

@@ -36,6 +36,7 @@ _CLUSTER = """
 import sys
 from distributed import LocalCluster
 if __name__ == "__main__":
+    sys.modules["e2llm_opt"] = None  # of the scheduler; workers are other processes
     with LocalCluster(
         n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50
     ) as cluster:
@@ -46,7 +47,7 @@ if __name__ == "__main__":
 
 @contextmanager
 def doomed_cluster() -> Iterator[tuple[str, Callable[[], None]]]:
-    """Give the address of a cluster in a session of its own, and what kills all of it at once."""
+    """Give the address of a cluster whose scheduler lacks this package, and what kills it all."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "cluster.py"
         program.write_text(_CLUSTER, encoding="utf-8")
