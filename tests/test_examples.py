@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 NAMES = sorted(path.stem for path in (ROOT / "examples").glob("*.yaml"))
-SMALL_SEARCH = {name: Stop(max_evaluations=120, stagnation=3) for name in ("campus-fog",)}
+SMALL_SEARCH = {"campus-fog": Stop(max_evaluations=80, stagnation=2, max_refinements=5)}
 """Examples whose default search takes longer than a test may."""
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 POPULATION = 40
 MUTATION_PROBABILITY = 0.8
+_MAX_TRIES = 10
+"""Matings for one generation: a few devices in classes have hardly so many different groupings."""
 _LEAST_GAIN = 1e-6
 """Relative improvement that ends stagnation."""
 
@@ -67,6 +69,7 @@ class _SameGrouping(DuplicateElimination):  # type: ignore[misc]  # pymoo has no
     def __init__(self, identity: Callable[[Labels], object]) -> None:
         super().__init__()
         self._identity = identity
+        self._known: dict[bytes, object] = {}
 
     def _do(
         self,
@@ -83,7 +86,11 @@ class _SameGrouping(DuplicateElimination):  # type: ignore[misc]  # pymoo has no
         return is_duplicate
 
     def _of(self, one: Individual) -> object:
-        return self._identity(canonical(one.X.astype(np.int64)))
+        labels = canonical(one.X.astype(np.int64))
+        key = labels.tobytes()
+        if key not in self._known:
+            self._known[key] = self._identity(labels)
+        return self._known[key]
 
 
 def evolve(
@@ -131,6 +138,7 @@ def evolve(
         mutation=_GroupMutation(prob=MUTATION_PROBABILITY),
         eliminate_duplicates=_SameGrouping(identity),
     )
+    algorithm.mating.n_max_iterations = _MAX_TRIES
     algorithm.setup(_Grouping(num_devices, judge), seed=seed, termination=("n_gen", 10**9))
     best, since, evaluations = 1e300, 0, 0
     while algorithm.has_next():

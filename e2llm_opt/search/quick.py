@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 Evolver: TypeAlias = "Callable[[QuickJudge, Stop, int], None]"
 """Shows groupings to a judge, within limits and by a seed; the judge keeps what is good."""
-_QUICK_ASSIGNMENTS = 250
-"""Most role assignments a grouping."""
+_QUICK_ASSIGNMENTS, _QUICK_MOVES = 250, 2
+"""Most role assignments, and changes of one role, a grouping."""
 _UNFIT = 1e18
 _POLISH_EVERY = 5
 """Generations between two looks at the pool of columns."""
@@ -100,7 +100,7 @@ class QuickJudge:
         self._costs = search.evaluator.costs
         self.store = quick_store(search) if store is None else store
         self._judge = Evaluator(self.store, search.evaluator.ranking.wait_unit_s)
-        self._chooser = RoleChooser(self._judge, search.roles, _QUICK_ASSIGNMENTS)
+        self._chooser = RoleChooser(self._judge, search.roles, _QUICK_ASSIGNMENTS, _QUICK_MOVES)
         self.is_late = is_late or (lambda: search.is_late(stop))
         self.archive = Archive()
         self.seeds = seed_groupings(self._costs, search.devices)

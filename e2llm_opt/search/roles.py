@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 MAX_REPLICAS = 12
 """Most replicas whose roles are enumerated (DESIGN section 6)."""
 _ROLE_OF = {code: role for role, code in ROLE_CODES.items()}
-_MAX_ROUNDS = 20
 _NONE: MappingProxyType[Scope, Key] = MappingProxyType({})
 MOST_CHOICES = 256
 """Most choices of a scope that are returned, or kept."""
@@ -103,6 +102,8 @@ class RoleChooser:
         Those that may be played.
     max_assignments
         Above so many assignments, roles go by comparative advantage and local moves.
+    max_moves
+        Of these, the most after one another.
     """
 
     def __init__(
@@ -110,11 +111,12 @@ class RoleChooser:
         evaluator: Evaluator,
         roles: tuple[Role, ...],
         max_assignments: int = 3**MAX_REPLICAS,
+        max_moves: int = 20,
     ) -> None:
         self._evaluator = evaluator
         self._roles = roles
         self._wanted = evaluator.costs.problem.constraints.roles
-        self._max_assignments = max_assignments
+        self._max_assignments, self._max_moves = max_assignments, max_moves
         self._own_rates = OwnRates(evaluator.candidates)
         self._known: dict[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], Ints] = {}
         self._options: dict[tuple[Group, Variant], tuple[int, ...]] = {}
@@ -259,7 +261,7 @@ class RoleChooser:
         codes_of = [*_intervals(order, options), *_splits(by_prompt, options)]
         start = np.array(codes_of, dtype=np.int64)
         found = self._pick([(groups, start.reshape(-1, len(groups)))], variant)
-        for _ in range(_MAX_ROUNDS):
+        for _ in range(self._max_moves):
             if Scope.ANY not in found:
                 break
             codes = [ROLE_CODES[role] for role in found[Scope.ANY][0].roles]
