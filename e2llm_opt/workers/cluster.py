@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import pickle
 import pydoc
 import queue
@@ -30,6 +31,7 @@ PATIENCE_S: Final = 60.0
 _LOOK_EVERY_S = 1.0
 _PACKAGE = "e2llm_opt"
 _INSTALL = "pip install 'e2llm-opt[dask]'"
+_CLIENT_LOG = logging.getLogger("distributed.client")
 _one_at_a_time = threading.Lock()
 
 
@@ -105,6 +107,7 @@ class Cluster:
     def __init__(self, address: str) -> None:
         self._address = address
         self._client = _connected(address)
+        _CLIENT_LOG.addFilter(_is_said_elsewhere)
         self._num, self._due = 0, 0.0
         try:
             self._wait_for_workers(CONNECT_S, _no_breath)
@@ -155,7 +158,10 @@ class Cluster:
 
     def close(self) -> None:
         """Leave the cluster; it goes on without us."""
-        self._client.close(timeout=CONNECT_S)
+        try:
+            self._client.close(timeout=CONNECT_S)
+        finally:
+            _CLIENT_LOG.removeFilter(_is_said_elsewhere)
 
     def _wait_for_workers(self, patience_s: float, breathe: Callable[[], None]) -> None:
         """Count the workers now and then, and where there is none wait for one."""
@@ -225,6 +231,11 @@ class Cluster:
             lost = f"its worker process died {deaths} times"
             return Done(index=index, error=lost, is_lost=True)
         return Done(index=index, error=f"{type(error).__name__}: {error}")
+
+
+def _is_said_elsewhere(_: logging.LogRecord) -> bool:
+    """Drop what Dask's client logs, tracebacks mostly: what matters becomes an error of ours."""
+    return False
 
 
 def _no_breath() -> None:

@@ -182,7 +182,9 @@ def test_a_scheduler_without_workers_is_an_error(monkeypatch: pytest.MonkeyPatch
         pass
 
 
-def test_a_scheduler_that_ends_in_the_middle_is_an_error_and_no_hang() -> None:
+def test_a_scheduler_that_ends_in_the_middle_is_an_error_and_no_hang(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     with (
         doomed_cluster() as (address, kill),
         open_workers(dask=address) as workers,
@@ -194,6 +196,7 @@ def test_a_scheduler_that_ends_in_the_middle_is_an_error_and_no_hang() -> None:
         with pytest.raises(InputError, match=f"the Dask scheduler {address} is gone; what is done"):
             next(tasks)
         assert time.monotonic() - began < 15
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_without_dask_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
