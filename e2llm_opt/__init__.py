@@ -5,6 +5,7 @@
     workload, trace ────► Workload ──┘                   ▲   search (genetic, exact) ◄──┘
                                                          └── Plan ─► check · report
                                                                   └─► simulate · compare
+    sweep file ─► many Problems ─► workers (this machine, a cluster) ─► one table
 
 The public names below are loaded on first use, so that ``import e2llm_opt`` is instant.
 """
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from e2llm_opt.provenance import Provenance as Provenance
     from e2llm_opt.runtime import Runtime as Runtime
     from e2llm_opt.runtime import runtime as runtime
+    from e2llm_opt.search.islands import Islands as Islands
     from e2llm_opt.search.progress import Progress as Progress
     from e2llm_opt.search.rank_by_simulation import Finals as Finals
     from e2llm_opt.search.stop import Stop as Stop
@@ -57,6 +59,9 @@ if TYPE_CHECKING:
     from e2llm_opt.simulate.simulate import simulate as simulate
     from e2llm_opt.solve import plan as plan
     from e2llm_opt.solve import plans as plans
+    from e2llm_opt.sweep.sweep import SweepProgress as SweepProgress
+    from e2llm_opt.sweep.sweep import sweep as sweep
+    from e2llm_opt.sweep.table import SweepRow as SweepRow
     from e2llm_opt.workload.arrivals import draw_arrivals as draw_arrivals
     from e2llm_opt.workload.trace import Trace as Trace
     from e2llm_opt.workload.trace import read_trace as read_trace
@@ -76,6 +81,7 @@ _HOME = {
     "Infeasible": "plan.infeasible",
     "InputError": "errors",
     "Inventory": "inventory.inventory",
+    "Islands": "search.islands",
     "Lengths": "workload.workload",
     "Link": "inventory.link",
     "MemoryKind": "inventory.device",
@@ -96,6 +102,8 @@ _HOME = {
     "Simulation": "simulate.simulate",
     "Stage": "plan.plan",
     "Stop": "search.stop",
+    "SweepProgress": "sweep.sweep",
+    "SweepRow": "sweep.table",
     "Trace": "workload.trace",
     "Violation": "check.verdict",
     "Workload": "workload.workload",
@@ -111,6 +119,7 @@ _HOME = {
     "read_trace": "workload.trace",
     "runtime": "runtime",
     "simulate": "simulate.simulate",
+    "sweep": "sweep.sweep",
 }
 """Public name: the module below this package that defines it."""
 

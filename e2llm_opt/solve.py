@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -14,13 +15,15 @@ from e2llm_opt.planners import PLANNERS, planner_named
 from e2llm_opt.problem import Objective
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from e2llm_opt.plan.infeasible import Infeasible
     from e2llm_opt.planners.planner import Planner
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.evaluate import Outcome
+    from e2llm_opt.search.islands import Islands
     from e2llm_opt.search.progress import ProgressCallback
+    from e2llm_opt.search.quick import Evolver
     from e2llm_opt.search.rank_by_simulation import Finals
     from e2llm_opt.search.stop import Stop
 
@@ -38,6 +41,7 @@ def plan(
     seed: int = 0,
     stop: Stop | None = None,
     finals: Finals | None = None,
+    islands: Islands | None = None,
     progress: ProgressCallback | None = None,
 ) -> Plan | Infeasible:
     """Place the model: cluster devices into replicas, cut the layers, choose roles and routes.
@@ -60,6 +64,9 @@ def plan(
         the objective is the waiting time and the best candidate's is worth looking at, on requests
         drawn from the workload; else the formulas decide. ``Finals(arrivals=())``: they always do.
         The first simulation ever compiles the simulator.
+    islands
+        Several genetic algorithms side by side, in processes of this machine or on a Dask cluster,
+        where groupings are evolved at all; None: one, in this process.
     progress
         Called now and then with the state of the search; where it raises KeyboardInterrupt the
         search ends as after Ctrl-C.
@@ -72,7 +79,7 @@ def plan(
     Raises
     ------
     InputError
-        When there is no such planner.
+        When there is no such planner; when *islands* are for another planner, or cannot be reached.
     KeyboardInterrupt
         When interrupted before any plan was found. Afterwards the best plan is returned, with a
         warning; and while changes are tried that may make a plan possible, those known to help.
@@ -84,6 +91,7 @@ def plan(
         seed=seed,
         stop=stop,
         finals=finals,
+        islands=islands,
         progress=progress,
     )
     return answer[0] if isinstance(answer, tuple) else answer
@@ -97,6 +105,7 @@ def plans(
     seed: int = 0,
     stop: Stop | None = None,
     finals: Finals | None = None,
+    islands: Islands | None = None,
     progress: ProgressCallback | None = None,
 ) -> tuple[Plan, ...] | Infeasible:
     """Return up to *top* plans that differ in groups or roles, the best first.
@@ -106,7 +115,7 @@ def plans(
     Raises
     ------
     InputError
-        When *top* is not positive, or there is no such planner.
+        When *top* is not positive, and as :func:`plan`.
     """
     from e2llm_opt.cost.costs import costs_of  # noqa: PLC0415 - numpy and numba come with it
     from e2llm_opt.search.progress import Interruption  # noqa: PLC0415
@@ -114,10 +123,12 @@ def plans(
 
     if top < 1:
         raise InputError(f"top must be at least 1, got {top}.")
+    if islands is not None and planner != OURS:
+        raise InputError(f"islands are for planner {OURS}, not for {planner}.")
     began = time.monotonic()
     limits = stop or Stop()
     run = planner_named(planner)(costs_of(problem), progress)
-    with Interruption() as interruption:
+    with Interruption() as interruption, _evolver(islands) as run.search.evolver:
         run.run(limits, seed)
         run.search.exact.bind(limits)
         chosen, lines = _ranked(run, top, finals, (limits, seed, progress))
@@ -128,11 +139,23 @@ def plans(
             raise KeyboardInterrupt
         return run.explain(seed)
     notes = (_INTERRUPTED,) if interruption.happened else ()
-    asked = planner, limits.method, seed
+    asked = planner, limits.method, seed, None if islands is None else islands.num
     return tuple(
         _document(run, (rank, outcome), (notes, lines), asked, began)
         for rank, outcome in enumerate(chosen, start=1)
     )
+
+
+@contextmanager
+def _evolver(islands: Islands | None) -> Iterator[Evolver]:
+    """Give what evolves groupings: this process, or islands elsewhere."""
+    from e2llm_opt.search.quick import evolve_alone  # noqa: PLC0415 - as above
+
+    if islands is None:
+        yield evolve_alone
+        return
+    with islands.evolver() as evolver:
+        yield evolver
 
 
 def _ranked(
@@ -196,7 +219,7 @@ def _document(
     run: Planner,
     ranked: tuple[int, Outcome],
     notes: tuple[tuple[str, ...], tuple[str, ...]],
-    asked: tuple[str, str, int],
+    asked: tuple[str, str, int, int | None],
     began: float,
 ) -> Plan:
     from e2llm_opt.search import alternatives, assemble  # noqa: PLC0415 - as above

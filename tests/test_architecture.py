@@ -29,6 +29,8 @@ ALLOWED = {
     "jinja2": ("report/*.py", "cli/*.py"),
     "matplotlib": ("report/*.py", "cli/*.py"),
     "click": ("cli/*.py",),
+    "distributed": ("workers/cluster.py",),
+    "pyarrow": ("plan/parquet.py",),
 }
 """Library: the only modules that may import it, so that it can be replaced there."""
 

@@ -20,11 +20,12 @@ import yaml
 
 import e2llm_opt
 from e2llm_opt import Problem
+from e2llm_opt.loading.sweep_file import SweepFile
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-NOT_RUN = {"README.md": 1, "CONTRIBUTING.md": 1}
-"""Blocks that are not run, by page: both of them only call make."""
+NOT_RUN = {"README.md": 1, "CONTRIBUTING.md": 1, "many-machines.md": 2}
+"""Blocks that are not run, by page: they only call make, or start a cluster."""
 RUNNERS = {"python", "yaml", "json", "sh", "console", "text"}
 _BLOCK = re.compile(
     r"(?P<above>^<!--[^\n]*-->\n\n)?^(?P<fence>```+)(?P<language>\w*)\n(?P<text>.*?)^(?P=fence)$",
@@ -122,7 +123,12 @@ def test_python_blocks_run(block: Block, folder: Path, monkeypatch: pytest.Monke
 def test_inventories_load_and_parts_of_them_fit_into_one(block: Block, folder: Path) -> None:
     given = yaml.safe_load(block.text)
     assert isinstance(given, dict), "show at least the key that the lines belong to"
-    if "devices" in given:
+    if "inventories" in given:
+        path = folder / "sweep.yaml"
+        path.write_text(block.text, encoding="utf-8")
+        sweep = SweepFile(path)
+        assert all(sweep.problem(scenario).devices for scenario in sweep.scenarios)
+    elif "devices" in given:
         path = folder / "inventory.yaml"
         path.write_text(block.text, encoding="utf-8")
         assert Problem.load(path).devices

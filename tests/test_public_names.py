@@ -12,7 +12,18 @@ import pytest
 import e2llm_opt
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("matplotlib", "networkx", "numba", "numpy", "pydantic", "pymoo", "rich", "scipy", "yaml")
+HEAVY = (
+    "distributed",
+    "matplotlib",
+    "networkx",
+    "numba",
+    "numpy",
+    "pydantic",
+    "pymoo",
+    "rich",
+    "scipy",
+    "yaml",
+)
 
 
 def run(program: str) -> str:
@@ -53,7 +64,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 SUBPACKAGES = (
     *("plan.plan", "check.check", "partition.partition", "runtime"),
-    *("compare", "simulate.simulate"),
+    *("compare", "simulate.simulate", "sweep.sweep"),
 )
 
 

@@ -23,6 +23,7 @@ _COMMANDS = {
     "check": "Recompute a plan and list what is wrong with it.",
     "simulate": "Run a plan on arrivals, request by request.",
     "compare": "Simulate the plans of several planners on the same arrivals.",
+    "sweep": "Plan a grid of inventories, models and workloads, on many workers.",
     "catalog": "List known devices, models, weight formats and runtimes.",
     "schema": "Print the JSON Schema of a plan.",
     "completion": "Print what a shell needs to complete commands and options.",

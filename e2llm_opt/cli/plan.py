@@ -17,6 +17,7 @@ from e2llm_opt.planners import PLANNERS
 if TYPE_CHECKING:
     from e2llm_opt.plan.infeasible import Infeasible
     from e2llm_opt.plan.plan import Plan
+    from e2llm_opt.search.islands import Islands
     from e2llm_opt.search.stop import Stop
 
 
@@ -64,6 +65,15 @@ PAPER = "e2llm-paper"
     help="Stop once the plan is proven to be within this share of the best.",
 )
 @click.option("--max-evaluations", type=click.IntRange(min=1), help="Stop the search after.")
+@click.option(
+    "--islands",
+    type=click.IntRange(min=1),
+    help="So many genetic algorithms side by side, on all cores or with --dask.",
+)
+@click.option(
+    "--dask",
+    help="Address of a Dask scheduler, on whose workers the islands are; 4 unless said.",
+)
 def command(
     inventory: str,
     output: str | None,
@@ -87,6 +97,7 @@ def command(
       e2llm-opt plan homelab.yaml --top 3 -o plan.json
       e2llm-opt plan campus.yaml --method ga --seed 1 --time-limit 20
       e2llm-opt plan campus.yaml --objective throughput --gap 0.01
+      e2llm-opt plan campus.yaml --dask tcp://10.0.0.5:8786 --islands 8
       e2llm-opt plan testbed.yaml --planner splitwise-adapted
     """
     from e2llm_opt.cli.interruption import interruptible
@@ -111,6 +122,7 @@ def command(
             planner=planner,
             seed=seed,
             stop=_stop(options),
+            islands=_islands(options),
             progress=progress,
         )
     answers: tuple[Plan | Infeasible, ...] = answer if isinstance(answer, tuple) else (answer,)
@@ -154,6 +166,15 @@ def _stop(options: dict[str, Any]) -> Stop:
     if "time_limit" in given:
         given["time_limit_s"] = given.pop("time_limit")
     return Stop(**given)
+
+
+def _islands(options: dict[str, Any]) -> Islands | None:
+    from e2llm_opt.search.islands import DEFAULT_ISLANDS, Islands
+
+    num, dask = options["islands"], options["dask"]
+    if num is None and dask is None:
+        return None
+    return Islands(num=num or DEFAULT_ISLANDS, dask=dask)
 
 
 def _print(answers: tuple[Plan | Infeasible, ...]) -> None:

@@ -371,9 +371,7 @@ def _settle(p: Pool, ladders: Ladders, roles: Ints, values: Floats) -> Floats:
 
 
 @njit(cache=True, error_model="numpy")
-def _balanced(
-    shares: Floats, full: Floats, roles: Ints, servers: float, arrival: float
-) -> Floats:
+def _balanced(shares: Floats, full: Floats, roles: Ints, servers: float, arrival: float) -> Floats:
     """Return *shares* of which neither kind of slot takes more than leaves it some idle rate [R].
 
     A chain of all slots together does not know that prefill, too, limits what DECODE slots serve.

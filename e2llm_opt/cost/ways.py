@@ -123,9 +123,7 @@ class Ways:
                 for path in self._private.get((devices[d].name, devices[e].name), ()):
                     yield i, j, path.latency_s, path.bandwidth_bytes_per_s
 
-    def _with_local(
-        self, away: tuple[Floats, Floats], first: list[int]
-    ) -> tuple[Floats, Floats]:
+    def _with_local(self, away: tuple[Floats, Floats], first: list[int]) -> tuple[Floats, Floats]:
         """Put the paths inside hosts beside those between hosts [2, C, C, P]."""
         rows: dict[int, list[int]] = {}
         for d in range(len(self.host)):

@@ -26,6 +26,9 @@ class Place:
     line: int = 0
 
 
+_ON_COMMAND_LINE = Place(COMMAND_LINE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """A file's content.
@@ -54,9 +57,8 @@ class Document:
     def beside(self, path: KeyPath, name: str) -> Path:
         """Return the file *name* that *path* mentions: relative to the file that mentions it."""
         target = Path(os.path.expanduser(name))  # noqa: PTH111 - Path's own fails for ~nobody
-        if self.place(path).file == COMMAND_LINE or not self.file:
-            return target
-        return Path(self.file).parent / target
+        file = self.place(path).file
+        return target if file in {COMMAND_LINE, ""} else Path(file).parent / target
 
 
 class Faults:
@@ -98,9 +100,22 @@ class Faults:
         faults = Faults(document)
         for path, found in self._found.items():
             is_kept = not path or path[0] in document.value
-            if is_kept and document.place(path).file != COMMAND_LINE:
+            if is_kept and document.place(path).file == self.document.file:
                 for fault in found:
                     faults._note(path, fault)
+        return faults
+
+    def inside(self, path: KeyPath) -> tuple[Fault, ...]:
+        """Return the faults at *path* and below."""
+        found = (faults for at, faults in self._found.items() if at[: len(path)] == path)
+        return tuple(fault for faults in found for fault in faults)
+
+    def shallow(self, depth: int) -> Faults:
+        """Return the faults at paths of fewer than *depth* keys."""
+        faults = Faults(self.document)
+        for path, found in self._found.items():
+            for fault in found if len(path) < depth else ():
+                faults._note(path, fault)
         return faults
 
     def at(self, path: KeyPath) -> bool:
@@ -137,10 +152,15 @@ def spelled(path: KeyPath) -> str:
     return text.removeprefix(".")
 
 
-def merged(document: Document, overrides: Mapping[str, Any]) -> Document:
-    """Return *document* with *overrides* on top: they win, and mappings are merged deeply."""
+def merged(
+    document: Document, overrides: Mapping[str, Any], place: Place = _ON_COMMAND_LINE
+) -> Document:
+    """Return *document* with *overrides* on top: they win, and mappings are merged deeply.
+
+    The overrides stand at *place*.
+    """
     places = dict(document.places)
-    value = _merge(document.value, _normalised(overrides), (), places)
+    value = _merge(document.value, _normalised(overrides), (), (places, place))
     return Document(value=value, places=places, file=document.file)
 
 
@@ -150,9 +170,13 @@ def from_mapping(mapping: Mapping[str, Any]) -> Document:
 
 
 def _merge(
-    base: dict[str, Any], over: dict[str, Any], path: KeyPath, places: dict[KeyPath, Place]
+    base: dict[str, Any],
+    over: dict[str, Any],
+    path: KeyPath,
+    known: tuple[dict[KeyPath, Place], Place],
 ) -> dict[str, Any]:
-    result = dict(base)
+    """Merge, and note in the *known* places those of what is new."""
+    result, (places, place) = dict(base), known
     for key, value in over.items():
         below = (*path, key)
         old = result.get(key)
@@ -161,11 +185,11 @@ def _merge(
         if below == ("workload",) and isinstance(value, dict) and isinstance(old, dict):
             old = _without_replaced_lengths(old, value)
         if isinstance(value, dict) and isinstance(old, dict):
-            result[key] = _merge(old, value, below, places)
+            result[key] = _merge(old, value, below, known)
             continue
-        for known in [known for known in places if known[: len(below)] == below]:
-            del places[known]
-        places[below] = Place(COMMAND_LINE)
+        for gone in [gone for gone in places if gone[: len(below)] == below]:
+            del places[gone]
+        places[below] = place
         result[key] = value
     return result
 

@@ -43,7 +43,7 @@ def load_problem(
     document, faults = read_document(path)
     if overrides:
         faults = faults.moved(merged(document, overrides))
-    return _problem(faults)
+    return problem_of(faults)
 
 
 def problem_from_mapping(mapping: Mapping[str, Any]) -> Problem:
@@ -56,7 +56,7 @@ def problem_from_mapping(mapping: Mapping[str, Any]) -> Problem:
     InputError
         With every fault.
     """
-    return _problem(Faults(from_mapping(mapping)))
+    return problem_of(Faults(from_mapping(mapping)))
 
 
 def load_inventory(path: str | os.PathLike[str]) -> Inventory:
@@ -80,7 +80,14 @@ def load_inventory(path: str | os.PathLike[str]) -> Inventory:
     return inventory
 
 
-def _problem(faults: Faults) -> Problem:
+def problem_of(faults: Faults) -> Problem:
+    """Return the problem that ``faults.document`` states.
+
+    Raises
+    ------
+    InputError
+        With every fault, those known before among them.
+    """
     for key in faults.document.value:
         if key not in SECTIONS:
             faults.add((key,), *_unknown_section(key))

@@ -122,8 +122,10 @@ def prefill_share(costs: Costs, outcome: Outcome) -> float:
     return prompt / (prompt + answer)
 
 
-def problem_of(problem: Problem, planner: str, method: str, seed: int) -> PlanProblem:
-    """Return what was asked of which planner, resolved."""
+def problem_of(
+    problem: Problem, planner: str, method: str, seed: int, islands: int | None
+) -> PlanProblem:
+    """Return what was asked of which planner, resolved; *islands* only where there are some."""
     workload = problem.workload
     return PlanProblem(
         inventory_sha256=inventory_sha256(problem.inventory),
@@ -152,6 +154,7 @@ def problem_of(problem: Problem, planner: str, method: str, seed: int) -> PlanPr
             "planner": planner,
             "method": method,
             "seed": seed,
+            **({} if islands is None else {"islands": islands}),
         },
     )
 

@@ -84,6 +84,29 @@ class Columns:
         """Whether the best replica so far is known to be the best there is."""
         return self.upper(group, role) <= self.rate(group, role) * (1 + 2 * EXACT)
 
+    def densest(self, num: int) -> Columns:
+        """Return the *num* replicas, of whatever group and role, with most requests a device."""
+        found = [
+            (-column.rates[role] / len(group), group, role)
+            for group, column in self._columns.items()
+            for role in column.replicas
+        ]
+        answer = Columns()
+        for _, group, role in sorted(found)[:num]:
+            column = self._columns[group]
+            answer.take(column.replicas[role], column.rates[role])
+            answer.limit(group, role, self.upper(group, role))
+        return answer
+
+    def news(self, known: Columns) -> Columns:
+        """Return the replicas that are better than those *known*, of the same problem."""
+        found = Columns()
+        for group, column in self._columns.items():
+            for role, replica in column.replicas.items():
+                if column.rates[role] > known.rate(group, role):
+                    found.take(replica, column.rates[role])
+        return found
+
     def merge(self, other: Columns) -> None:
         """Take in what *other* knows of the same problem."""
         for group, column in other._columns.items():

@@ -102,7 +102,7 @@ def evolve(
     seed: int,
     is_late: Callable[[], bool],
     between: Callable[[], None],
-) -> None:
+) -> list[Labels]:
     """Search groupings until *stop*; whatever *judge* sees is its own to keep.
 
     Parameters
@@ -121,6 +121,11 @@ def evolve(
         Whether time is up.
     between
         Called after every generation.
+
+    Returns
+    -------
+    list of labels
+        The last population, best first.
     """
     num_devices = len(seeds[0])
     rng = np.random.default_rng(seed)
@@ -139,7 +144,7 @@ def evolve(
     while algorithm.has_next():
         population = algorithm.ask()
         if population is None or len(population) == 0:
-            return
+            break
         algorithm.evaluator.eval(algorithm.problem, population)
         evaluations += len(population)
         algorithm.tell(infills=population)
@@ -148,4 +153,7 @@ def evolve(
         best = min(best, reached)
         between()
         if evaluations >= stop.max_evaluations or since >= stop.stagnation or is_late():
-            return
+            break
+    last = algorithm.pop
+    order = np.argsort(last.get("F")[:, 0], kind="stable")
+    return [canonical(last[i].X.astype(np.int64)) for i in order]

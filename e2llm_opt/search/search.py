@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 from e2llm_opt.baselines import BASELINES
@@ -13,47 +12,37 @@ from e2llm_opt.search.archive import Archive
 from e2llm_opt.search.candidates import Candidates
 from e2llm_opt.search.certificate import is_near
 from e2llm_opt.search.climb import climb
-from e2llm_opt.search.effort import QUICK
 from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.exact import Exact
 from e2llm_opt.search.exhaustive import MAX_DEVICES, all_groups, packings
 from e2llm_opt.search.polish import polish
 from e2llm_opt.search.pool import best_packing
 from e2llm_opt.search.progress import Teller
+from e2llm_opt.search.quick import QuickJudge, evolve_alone, is_for_capacity, useful
 from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.roles import ROLES_OF, RoleChooser, Scope, engine_roles
 from e2llm_opt.search.rules import Rules
-from e2llm_opt.search.seeds import seed_groupings
 from e2llm_opt.search.variant import Variant, variants
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.search.bound import Roles
     from e2llm_opt.search.candidates import Candidate, Group
     from e2llm_opt.search.evaluate import Outcome, Roled
     from e2llm_opt.search.progress import ProgressCallback
+    from e2llm_opt.search.quick import Evolver
     from e2llm_opt.search.ranking import Key
     from e2llm_opt.search.roles import Choice
     from e2llm_opt.search.stop import Stop
 
-    Labels = NDArray[np.int64]
-
-_QUICK_ASSIGNMENTS, _QUICK_MOVES = 250, 2
-"""Most role assignments, and changes of one role, a grouping while the genetic algorithm runs."""
 _BATCH = 128
 """Sets of groups that are judged together: an array more costs less than a call more."""
 _SMALL_GAP = 0.02
 """Of the exact method; evolution would hardly close it."""
 _MANY = 1000
 """Assignments of roles that are judged without waiting for more sets."""
-_UNFIT = 1e18
-_POLISH_EVERY = 5
-"""Generations between two looks at the pool of columns."""
 _COUNT_AFTER_S = 1.0
 """Once a search runs so long it is worth knowing how many packings there are [s]."""
 _MAX_THOROUGH = 6
@@ -82,6 +71,10 @@ class Search:
         Which outcomes the constraints allow.
     teller
         Passes on how far the search is.
+    roles
+        Those that engine and aim leave.
+    evolver
+        How groupings are evolved: in this process, or on islands.
     exact
         The bound on capacity, and the method that reaches it.
     is_complete
@@ -105,8 +98,9 @@ class Search:
         self.rules = Rules(costs, self.devices)
         self.candidates = Candidates(costs, self.devices)
         self.evaluator = Evaluator(self.candidates)
-        self._roles = tuple(r for r in engine_roles(self._problem) if r in ROLES_OF[aim])
-        self.chooser = RoleChooser(self.evaluator, self._roles)
+        self.roles = tuple(r for r in engine_roles(self._problem) if r in ROLES_OF[aim])
+        self.chooser = RoleChooser(self.evaluator, self.roles)
+        self.evolver: Evolver = evolve_alone
         self.archive = Archive()
         self.exact = Exact(self.candidates, self.rules)
         self.is_complete = False
@@ -251,68 +245,20 @@ class Search:
 
     def _evolve(self, variant: Variant, stop: Stop, seed: int) -> None:
         """Evolve groupings, judged with little effort; then look closely at the best."""
-        from e2llm_opt.search.evolve import evolve  # noqa: PLC0415 - pymoo costs time to import
-
-        store = self.candidates
-        if len(self.devices) > MAX_DEVICES:
-            store = Candidates(self._costs, self.devices, QUICK, self.candidates.columns)
-        judge = Evaluator(store, self.evaluator.ranking.wait_unit_s)
-        quick = RoleChooser(judge, self._roles, _QUICK_ASSIGNMENTS, _QUICK_MOVES)
-        archive = Archive()
-        known: dict[tuple[Group, ...], float] = {}
-        self.teller.planned, number = stop.max_evaluations, itertools.count(1)
-
-        def worth(labels: Labels) -> float:
-            packing = self._groups(labels, variant, quick)
-            if packing not in known:
-                known[packing] = _UNFIT
-                if not self.is_late(stop):
-                    known[packing] = self._judge(packing, variant, quick, archive)
-                tell()
-            return known[packing]
-
-        def tell() -> None:
-            self.evaluator.num_evaluations += judge.num_evaluations
-            judge.num_evaluations = 0
-            self.tell("grouping", next(number), self._leader(archive))
-
-        generation = itertools.count(1)
-
-        def between() -> None:
-            if next(generation) % _POLISH_EVERY == 0 and self._is_for_capacity(stop, archive):
-                packing = tuple(group for group, _ in best_packing(store, self.rules))
-                if packing and packing not in known:
-                    known[packing] = self._judge(packing, variant, quick, archive)
-
+        judge = QuickJudge(self, variant, stop)
         try:
-            evolve(
-                seed_groupings(self._costs, self.devices),
-                worth,
-                self._identity,
-                stop=stop,
-                seed=seed,
-                is_late=lambda: self.is_late(stop),
-                between=between,
-            )
+            self.evolver(judge, stop, seed)
         finally:  # an interrupted search has finalists too
-            self._take_finalists(archive)
-        if self._is_for_capacity(stop, self.archive):
+            self._take_finalists(judge.archive)
+        if is_for_capacity(self, stop, self.archive):
             self.offer([best_packing(self.candidates, self.rules)])
         climb(self, variant, stop)
-
-    def _is_for_capacity(self, stop: Stop, archive: Archive) -> bool:
-        """Whether the best packing by capacity is worth a look, because capacity decides."""
-        if stop.max_refinements == 0 or self.aim is not Scope.ANY:
-            return False
-        kept = archive.choices(self.aim)
-        is_throughput = self._problem.objective is Objective.THROUGHPUT
-        return is_throughput or (bool(kept) and kept[0].key[0] > 0)
 
     def _take_finalists(self, archive: Archive) -> None:
         for scope in Scope:
             for choice in archive.choices(scope)[: 8 if scope is self.aim else 1]:
-                useful = [self._useful(g, choice.variant, self.chooser) for g in choice.groups]
-                packing = tuple(sorted(group for group in useful if group))
+                parts = [useful(self.chooser, g, choice.variant) for g in choice.groups]
+                packing = tuple(sorted(group for group in parts if group))
                 mixed = tuple(g for g in packing if self._can_mix(g, choice.variant))
                 for groups in dict.fromkeys((packing, mixed)):
                     if self.rules.allows(groups):
@@ -320,42 +266,6 @@ class Search:
 
     def _can_mix(self, group: Group, variant: Variant) -> bool:
         return kernel.MIXED in self.chooser.options(group, variant)
-
-    def _judge(
-        self, packing: tuple[Group, ...], variant: Variant, quick: RoleChooser, archive: Archive
-    ) -> float:
-        """Return the key as one number to minimise; broken constraints as a distance."""
-        if not packing:
-            return 2 * _UNFIT
-        if not self.rules.allows(packing):
-            return _UNFIT * (1 + self.rules.distance(packing))
-        found = quick.best(packing, variant)
-        archive.offer(found)
-        if self.aim not in found:
-            return _UNFIT
-        status, first, second, *_ = found[self.aim][0].key
-        is_whole = status == 0 and self._problem.objective in {
-            Objective.WAITING_TIME,
-            Objective.MAX_CONTEXT,
-        }
-        return status * 1e15 + first + (0.5 if is_whole else 1e-9) * second / (1 + abs(second))
-
-    def _groups(self, labels: Labels, variant: Variant, chooser: RoleChooser) -> tuple[Group, ...]:
-        """Labels to groups that can be replicas, each cut down to the devices that get layers."""
-        groups = [self._useful(group, variant, chooser) for group in self._identity(labels)]
-        return tuple(sorted(group for group in groups if group))
-
-    def _identity(self, labels: Labels) -> tuple[Group, ...]:
-        """Labels to sorted groups of classes: equal for groupings that are one up to names."""
-        members: dict[int, list[int]] = {}
-        for d, label in zip(self.devices, self.rules.repaired(labels).tolist(), strict=True):
-            if label >= 0:
-                members.setdefault(label, []).append(self._costs.classes.class_of[d])
-        return tuple(sorted(tuple(sorted(classes)) for classes in members.values()))
-
-    def _useful(self, group: Group, variant: Variant, chooser: RoleChooser) -> Group:
-        """Return the part of *group* that gets layers in some role; empty where none can be."""
-        return group if chooser.options(group, variant) else chooser.part(group, variant)
 
     def _baselines(self) -> dict[str, Outcome]:
         found: dict[str, Outcome] = {}

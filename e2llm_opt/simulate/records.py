@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from e2llm_opt.errors import Fault, InputError
 from e2llm_opt.plan.output import refuse_unwritable, replaced
+from e2llm_opt.plan.parquet import pyarrow_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,21 +59,12 @@ def refuse_records_file(path: str | os.PathLike[str]) -> None:
         fault = Fault(file=name, wrong="no format for records", right="use .csv or .parquet")
         raise InputError([fault])
     if ending == ".parquet":
-        _pyarrow(name)
+        pyarrow_for(name)
     refuse_unwritable(path)
 
 
 def _ending(path: str | os.PathLike[str]) -> str:
     return PurePath(path).suffix.lower()
-
-
-def _pyarrow(name: str) -> Any:  # noqa: ANN401 - a module that may be missing
-    try:
-        import pyarrow.parquet  # noqa: PLC0415 - optional
-    except ImportError:
-        right = "pip install 'e2llm-opt[parquet]', or write .csv"
-        raise InputError([Fault(file=name, wrong="Parquet needs pyarrow", right=right)]) from None
-    return pyarrow
 
 
 def _blocks(simulation: Simulation) -> Iterator[dict[str, list[Any]]]:
@@ -112,7 +104,7 @@ def _write_csv(simulation: Simulation, file: IO[bytes]) -> None:
 
 
 def _write_parquet(simulation: Simulation, file: IO[bytes]) -> None:
-    pyarrow = _pyarrow("")
+    pyarrow = pyarrow_for("")
     kinds = dict.fromkeys(COLUMNS, pyarrow.float64())
     kinds |= dict.fromkeys(("prompt_tokens", "output_tokens"), pyarrow.int64())
     kinds |= dict.fromkeys(("prefill", "decode"), pyarrow.string())

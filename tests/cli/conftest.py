@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt.plan.infeasible import Infeasible
     from e2llm_opt.problem import Problem
+    from e2llm_opt.search.islands import Islands
     from e2llm_opt.search.stop import Stop
 
 LAB = """\
@@ -67,6 +68,7 @@ class Planner:
     name: str = ""
     seed: int = -1
     stop: Stop | None = None
+    islands: Islands | None = None
 
     def __call__(
         self,
@@ -76,11 +78,12 @@ class Planner:
         planner: str,
         seed: int,
         stop: Stop | None,
+        islands: Islands | None,
         progress: Any,
     ) -> tuple[Plan, ...] | Infeasible:
         progress(Progress(evaluations=1, elapsed_s=0.1, best="none yet"))
         self.problems.append(problem)
-        self.name, self.seed, self.stop = planner, seed, stop
+        self.name, self.seed, self.stop, self.islands = planner, seed, stop, islands
         if isinstance(self.answer, BaseException):
             raise self.answer
         return (self.answer,) * top if isinstance(self.answer, Plan) else self.answer

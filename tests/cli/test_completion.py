@@ -54,7 +54,7 @@ def words(*typed: str) -> set[str]:
 
 def test_commands_are_completed() -> None:
     assert words("") == {
-        *("plan", "check", "simulate", "compare", "catalog", "schema", "completion")
+        *("plan", "check", "simulate", "compare", "sweep", "catalog", "schema", "completion")
     }
     assert words("ca") == {"catalog"}
     assert words("compare", "--planners", "e2llm-opt,all") == {"e2llm-opt,all-mixed"}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from e2llm_opt.plan.json_file import dump_json, load_plan
+from e2llm_opt.search.islands import Islands
 from e2llm_opt.search.stop import Stop
 from tests.samples import sample_infeasible, sample_plan
 
@@ -102,3 +103,25 @@ def test_a_faulty_file_is_exit_2_with_its_line(run: Run, planner: Planner, tmp_p
     assert f"{path}:2: devices[0].memory_gb: unknown key" in result.stderr
     assert f"{path}:3: modle: unknown key" in result.stderr
     assert not planner.problems
+
+
+@pytest.mark.parametrize(
+    ("arguments", "islands"),
+    [
+        ((), None),
+        (("--islands", "3"), Islands(num=3)),
+        (("--dask", "tcp://a:1"), Islands(num=4, dask="tcp://a:1")),
+        (("--dask", "tcp://a:1", "--islands", "9"), Islands(num=9, dask="tcp://a:1")),
+    ],
+)
+def test_islands_reach_the_search(
+    lab: str, run: Run, planner: Planner, arguments: tuple[str, ...], islands: Islands | None
+) -> None:
+    assert run("plan", lab, *arguments).exit_code == 0
+    assert planner.islands == islands
+
+
+def test_an_address_that_is_none_is_bad_input(lab: str, run: Run) -> None:
+    result = run("plan", lab, "--dask", "nonsense")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: 'nonsense' is no address of a Dask scheduler: missing")
