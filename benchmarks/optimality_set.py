@@ -20,7 +20,7 @@ DISTINCT = range(4, 11)
 CLASSES = ((12, 3), (12, 4), (16, 4), (20, 4), (24, 5), (30, 5), (36, 6), (40, 6))
 LARGE = ((64, 8), (64, 64))
 HUGE = ((300, 300), (1000, 12))
-"""For the hierarchical search; not part of the table yet."""
+_ONE_SITE, _DEVICES_PER_SITE = 100, 50
 
 
 def names() -> Iterator[str]:
@@ -29,7 +29,7 @@ def names() -> Iterator[str]:
     for num in DISTINCT:
         for seed in range(NUM_SEEDS):
             yield f"distinct-{num}-{seed}"
-    for num, classes in (*CLASSES, *LARGE):
+    for num, classes in (*CLASSES, *LARGE, *HUGE):
         yield f"classes-{num}-in-{classes}-0"
 
 
@@ -55,20 +55,24 @@ def instance(name: str) -> Problem:
 
 
 def _problem(num: int, classes: int, seed: int) -> Problem:
-    """Return *num* devices of some classes on one switch, Llama 3.1 8B in 4 bits."""
+    """Return *num* devices of some classes on a switch a site, Llama 3.1 8B in 4 bits."""
     rng = np.random.default_rng((num, classes, seed))
     kinds = [_kind(rng) for _ in range(classes)]
     of = [d % classes for d in range(num)]
     devices = tuple(_device(f"d{d}", *kinds[k][:3]) for d, k in enumerate(of))
-    links = tuple(
+    sites = num // _DEVICES_PER_SITE if num > _ONE_SITE and classes < num else 1
+    at = [f"lan{d * sites // num}" if sites > 1 else "lan" for d in range(num)]
+    links = [
         Link(
-            ends=(f"d{d}", "lan"),
+            ends=(f"d{d}", at[d]),
             forward_bytes_per_s=kinds[k][3],
             backward_bytes_per_s=kinds[k][3],
             latency_s=1e-4,
         )
         for d, k in enumerate(of)
-    )
+    ]
+    if sites > 1:
+        links += [_trunk(lan, rng) for lan in dict.fromkeys(at)]
     facts = ModelFacts(
         name="llama-3.1-8b",
         num_hidden_layers=32,
@@ -79,7 +83,7 @@ def _problem(num: int, classes: int, seed: int) -> Problem:
         intermediate_size=14_336,
     )
     return Problem(
-        inventory=Inventory(devices=devices, links=links),
+        inventory=Inventory(devices=devices, links=tuple(links)),
         facts=facts,
         runtime=runtime("generic", max_slots=16),
         workload=Workload(
@@ -87,6 +91,17 @@ def _problem(num: int, classes: int, seed: int) -> Problem:
         ),
         weights="q4_k_m",
         objective=Objective.THROUGHPUT,
+    )
+
+
+def _trunk(lan: str, rng: np.random.Generator) -> Link:
+    """Return a site's link to all others: slower than its own network, and some milliseconds."""
+    speed = float(rng.choice([1.25e7, 3e7, 1.175e8]))
+    return Link(
+        ends=(lan, "wan"),
+        forward_bytes_per_s=speed,
+        backward_bytes_per_s=speed,
+        latency_s=float(rng.choice([2e-3, 5e-3, 1e-2])),
     )
 
 

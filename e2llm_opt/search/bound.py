@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Roles: TypeAlias = "tuple[tuple[Group, Role], ...]"
 """Groups in their roles."""
-MAX_GROUPS = 12000
-"""Most groups that are enumerated, the smallest first."""
+MAX_GROUPS = 12_000
+"""Most groups that are enumerated, the smallest first, unless more are asked for."""
 _MAX_AT_ONCE = 400
 """Columns that enter the program together."""
 _ALL_AT_ONCE = 1500
@@ -60,6 +60,8 @@ class CapacityBound:
         That replicas may play.
     replicas
         Exactly so many; None: any number.
+    max_groups
+        Most groups that are enumerated.
 
     Attributes
     ----------
@@ -79,6 +81,7 @@ class CapacityBound:
         rules: Rules,
         roles: Sequence[Role],
         replicas: int | None,
+        max_groups: int,
     ) -> None:
         self._candidates, self._columns = candidates, candidates.columns
         self.roles = tuple(roles)
@@ -86,7 +89,7 @@ class CapacityBound:
         available = np.array([float(len(candidates.rows[k])) for k in self._classes])
         must = np.array([float(rules.must.get(k, 0)) for k in self._classes])
         self._side = Side(available=available, must=must, replicas=replicas)
-        groups, self._largest = enumerated(available.astype(np.int64), MAX_GROUPS)
+        groups, self._largest = enumerated(available.astype(np.int64), max_groups)
         self._groups = [
             group
             for group in (tuple(self._classes[i] for i in one) for one in groups)
@@ -200,6 +203,11 @@ class CapacityBound:
                 solved = self._relaxed()
             if is_whole:
                 yield from self._whole(solved)
+
+    @property
+    def has_large(self) -> bool:
+        """Whether some groups are over-estimated together."""
+        return bool(self._large)
 
     @property
     def gap(self) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -12,7 +14,7 @@ from e2llm_opt.cost.transfer import kv_transfer
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.atlas import Atlas, moved, pool_of
 from e2llm_opt.search.ranking import Key, Ranking, longest_request
-from e2llm_opt.search.routing import Traffic, route
+from e2llm_opt.search.routing import Traffic, route, shared_out
 from e2llm_opt.search.variant import Variant
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
+MANY_PAIRS = 1000
+"""Pairs of PREFILL and DECODE replicas above which only the nearest exchange requests."""
 ROLE_CODES = {Role.PREFILL: kernel.PREFILL, Role.DECODE: kernel.DECODE, Role.MIXED: kernel.MIXED}
 Roled: TypeAlias = "tuple[Sequence[Group], Ints]"
 """Groups, and rows of role codes for them [A, R]."""
@@ -91,6 +95,9 @@ class Evaluator:
         self.ranking = Ranking(candidates.costs, wait_unit_s)
         self.num_evaluations = 0
         self._transfers: dict[tuple[Cut, Cut], KvTransfer] = {}
+        self._exposures: dict[tuple[tuple[tuple[int, int, int], ...], ...], float] = {}
+        hosts = Counter(device.host for device in self.costs.problem.devices)
+        self._are_alone = max(hosts.values()) == 1
         self._atlases = {variant: Atlas(candidates, variant) for variant in Variant}
 
     def key(self, outcome: Outcome) -> Key:
@@ -182,20 +189,57 @@ class Evaluator:
         """Figures and rates with links left out, and the KV transfers between the replicas."""
         num = len(replicas)
         found = [[c if c.role is role else None for role in Role] for c in replicas]
-        moves = {
-            (i, j): self._transfer(source, target)
-            for i, source in enumerate(replicas)
-            for j, target in enumerate(replicas)
-            if source.role is Role.PREFILL and target.role is Role.DECODE
-        }
+        first = [i for i, c in enumerate(replicas) if c.role is Role.PREFILL]
+        second = [j for j, c in enumerate(replicas) if c.role is Role.DECODE]
+        is_large = len(first) * len(second) > MANY_PAIRS
+        moves: Moves = {}
         transfer = np.full((num, num), np.inf)
-        for pair, move in moves.items():
-            transfer[pair] = move.exposed_s
+        for i, j in product(first, second):
+            if is_large:
+                transfer[i, j] = self._exposed(replicas[i], replicas[j])
+            else:
+                moves[i, j] = self._transfer(replicas[i], replicas[j])
+                transfer[i, j] = moves[i, j].exposed_s
         most = max((c.slots for c in replicas), default=1)
         pool = pool_of(found, transfer, self.costs.problem.workload, most)
         roles = np.array([ROLE_CODES[c.role] for c in replicas], dtype=np.int64)
         values, rates = kernel.evaluate(pool, roles)
+        if is_large:
+            moves = self._nearest(replicas, transfer, rates)
         return values, rates, moves
+
+    def _nearest(
+        self, replicas: tuple[Candidate, ...], transfer: Floats, rates: Floats
+    ) -> Moves:
+        """Return transfers of the nearest pairs, the least latency first, enough for all requests.
+
+        For *rates*, and for those with everything busy.
+        """
+        pairs = np.argwhere(np.isfinite(transfer))
+        heads = np.array([replica.cut[0][0] for replica in replicas])
+        latency = self.costs.ways.of(heads[pairs[:, 0]], heads[pairs[:, 1]])[0].min(axis=-1)
+        order = np.lexsort((transfer[pairs[:, 0], pairs[:, 1]], latency))
+        near = [(i, j) for i, j in pairs[order].tolist()]
+        limit, output = self.candidates.kv_limits.of_cut, self.costs.output_tokens
+        full = np.array([min(c.service_rate(output), limit(c.role, c.cut)) for c in replicas])
+        used = {*shared_out(near, rates), *shared_out(near, full)}
+        return {(i, j): self._transfer(replicas[i], replicas[j]) for i, j in near if (i, j) in used}
+
+    def _exposed(self, source: Candidate, target: Candidate) -> float:
+        """Return the transfer time of :meth:`_transfer`, kept by device class where that decides.
+
+        It does where every device is alone on its host: no two of one class differ in their links.
+        """
+        class_of, devices = self.costs.classes.class_of, self.costs.problem.devices
+        if not self._are_alone:
+            return self._transfer(source, target).exposed_s
+        key = tuple(
+            tuple((class_of[d], start, stop) for d, start, stop in one.cut)
+            for one in (source, target)
+        )
+        if key not in self._exposures:
+            self._exposures[key] = self._transfer(source, target).exposed_s
+        return self._exposures[key]
 
     def _transfer(self, source: Candidate, target: Candidate) -> KvTransfer:
         key = (source.cut, target.cut)

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from e2llm_opt.problem import Role
-from e2llm_opt.search.bound import CapacityBound
+from e2llm_opt.search.bound import MAX_GROUPS, CapacityBound
 from e2llm_opt.search.pool import best_packing
 from e2llm_opt.search.roles import wanted_roles
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 REFINEMENTS_OF_A_BOUND = 40
 """Columns made exact where capacity is not the objective."""
+MANY_GROUPS = 60_000
+"""Enumerated where the bound with fewer is too far from the best packing."""
+_SMALL_GAP = 1e-3
+"""That far, relatively."""
 _SHARE_OF_TIME = 0.6
 """Of a time limit: the rest is for the search that follows where the method does not end."""
 _SCOPES = ((Role.MIXED,), (Role.PREFILL, Role.DECODE))
@@ -65,19 +69,34 @@ class Exact:
         if stop.time_limit_s is not None:
             left = _SHARE_OF_TIME * (stop.time_limit_s - elapsed_s)
             deadline = time.monotonic() + max(left, 0.0)
-        bound, told = self._built(), 0
-        for _ in bound.run(
-            known, refinements=stop.max_refinements, deadline=deadline, gap=stop.gap
-        ):
-            self.limit = bound.value
-            yield bound.packings[told:]
-            told = len(bound.packings)
-        self.limit = bound.value
+        bound = self._built()
+        yield from self._lowered(bound, known, stop, deadline)
+        if bound.has_large and bound.gap > max(stop.gap, _SMALL_GAP):
+            known = bound.value * (1.0 - bound.gap)
+            if time.monotonic() < deadline:  # more groups, now that something is known
+                bound = self._built(MANY_GROUPS)
+                yield from self._lowered(bound, known, stop, deadline)
         if not bound.is_closed:
             yield [best_packing(self._candidates, self._rules)]
         for roles in _SCOPES:
             if set(roles) < set(bound.roles):
                 yield bound.packing_of(roles)
+
+    def _lowered(
+        self, bound: CapacityBound, known: float, stop: Stop, deadline: float
+    ) -> Iterator[list[Roles]]:
+        """Run *bound*, and yield its packings."""
+        told = 0
+        for _ in bound.run(
+            known, refinements=stop.max_refinements, deadline=deadline, gap=stop.gap
+        ):
+            self._lower(bound.value)
+            yield bound.packings[told:]
+            told = len(bound.packings)
+        self._lower(bound.value)
+
+    def _lower(self, value: float) -> None:
+        self.limit = value if self.limit is None else min(self.limit, value)
 
     def bind(self, stop: Stop) -> None:
         """Bound the capacity with fractions of replicas, if that was not done yet."""
@@ -99,10 +118,14 @@ class Exact:
         """Whether the best packing found has as much as the bound says."""
         return self.bound is not None and self.bound.is_closed
 
-    def _built(self) -> CapacityBound:
-        if self.bound is None:
+    def _built(self, max_groups: int = MAX_GROUPS) -> CapacityBound:
+        if self.bound is None or max_groups > MAX_GROUPS:
             roles = wanted_roles(self._problem)
             self.bound = CapacityBound(
-                self._candidates, self._rules, roles, self._problem.constraints.replicas
+                self._candidates,
+                self._rules,
+                roles,
+                self._problem.constraints.replicas,
+                max_groups,
             )
         return self.bound

@@ -11,6 +11,8 @@ from e2llm_opt.cost.transfer import decode_loads, prefill_loads
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
@@ -83,7 +85,28 @@ Flow = tuple[int, int]
 """(PREFILL, DECODE) replicas of a route, or (MIXED, MIXED) for one that stays."""
 
 
+def shared_out(pairs: Iterable[Flow], rates: Floats) -> dict[Flow, float]:
+    """Return requests a second of PREFILL and DECODE pairs: of each as many as both have left."""
+    left = rates.tolist()
+    found: dict[Flow, float] = {}
+    for i, j in pairs:
+        part = min(left[i], left[j])
+        if part > 0:
+            found[i, j] = part
+            left[i], left[j] = left[i] - part, left[j] - part
+    return found
+
+
 def _pool_flows(replicas: tuple[Candidate, ...], moves: Moves, rates: Floats) -> dict[Flow, float]:
+    """Return the requests of each flow: each PREFILL replica serves all DECODE ones alike.
+
+    Where only some pairs may be used, they are in order: the first takes as much as both have.
+    """
+    num = [sum(own.role is role for own in replicas) for role in (Role.PREFILL, Role.DECODE)]
+    if 0 < len(moves) < num[0] * num[1]:
+        mixed = [i for i, own in enumerate(replicas) if own.role is Role.MIXED]
+        near = shared_out(moves, rates)
+        return {(i, i): float(rates[i]) for i in mixed} | dict.fromkeys(moves, 0.0) | near
     taken = sum(float(rates[i]) for i, c in enumerate(replicas) if c.role is Role.PREFILL)
     flows: dict[Flow, float] = {}
     for i, candidate in enumerate(replicas):

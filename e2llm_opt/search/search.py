@@ -14,13 +14,14 @@ from e2llm_opt.search.certificate import is_near
 from e2llm_opt.search.climb import climb
 from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.exact import Exact
+from e2llm_opt.search.hierarchy import Hierarchy
 from e2llm_opt.search.exhaustive import MAX_DEVICES, all_groups, packings
 from e2llm_opt.search.polish import polish
 from e2llm_opt.search.pool import best_packing
 from e2llm_opt.search.progress import Teller
 from e2llm_opt.search.quick import QuickJudge, evolve_alone, is_for_capacity, useful
 from e2llm_opt.search.ranking import IMPOSSIBLE
-from e2llm_opt.search.roles import ROLES_OF, RoleChooser, Scope, engine_roles
+from e2llm_opt.search.roles import ROLES_OF, RoleChooser, Scope, engine_roles, wanted_roles
 from e2llm_opt.search.rules import Rules
 from e2llm_opt.search.variant import Variant, variants
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 _BATCH = 128
 """Sets of groups that are judged together: an array more costs less than a call more."""
+MANY_DEVICES = 128
+"""Above so many, evolution would see too few groupings: sites are packed one by one."""
 _SMALL_GAP = 0.02
 """Of the exact method; evolution would hardly close it."""
 _MANY = 1000
@@ -77,6 +80,8 @@ class Search:
         How groupings are evolved: in this process, or on islands.
     exact
         The bound on capacity, and the method that reaches it.
+    found
+        Outcomes that were found as a whole: the sites of very many devices, packed.
     is_complete
         Whether all groupings were judged, in all roles and with every kind of cut.
     """
@@ -104,12 +109,16 @@ class Search:
         self.archive = Archive()
         self.exact = Exact(self.candidates, self.rules)
         self.is_complete = False
+        self.found: list[Outcome] = []
         self.baselines = self._baselines()
         alone = [outcome.unloaded_latency_s for outcome in self.baselines.values()]
         self.evaluator.ranking.wait_unit_s = max(1e-3, 0.01 * min(alone, default=0.0))
 
     def run(self, stop: Stop, seed: int) -> None:
         """Fill the archive: the exact method, every packing of few devices, or evolution."""
+        if self._is_for_sites(stop):
+            self._pack_sites(stop)
+            return
         is_small = len(self.devices) <= MAX_DEVICES
         is_exhaustive = stop.method == "exhaustive" or (stop.method == "auto" and is_small)
         if self._is_capacity(stop) and self._solve(stop):
@@ -128,6 +137,29 @@ class Search:
             if self.is_late(stop) or is_near(self, stop):
                 return
         self.is_complete = is_exhaustive
+
+    def _is_for_sites(self, stop: Stop) -> bool:
+        """Whether there are so many devices that sites are packed one by one."""
+        is_free = not self.rules.must and self._problem.constraints.replicas is None
+        is_asked = stop.method in {"auto", "exact"} and stop.max_refinements > 0
+        is_rate = self._problem.objective in {Objective.THROUGHPUT, Objective.WAITING_TIME}
+        is_large = len(self.devices) > MANY_DEVICES
+        return is_large and is_free and is_asked and is_rate and self.aim is Scope.ANY
+
+    def _pack_sites(self, stop: Stop) -> None:
+        """Take the packings of all sites together: any roles, all MIXED, or none."""
+        hierarchy = Hierarchy(self.candidates, self.devices)
+        self.exact = hierarchy.exact
+        for step, _ in enumerate(hierarchy.solve(0.0, stop, self.teller.elapsed_s)):
+            self.tell("program", step + 1, ())
+        wanted = wanted_roles(self._problem)
+        scopes = [wanted, (Role.MIXED,), (Role.PREFILL, Role.DECODE)]
+        for number, roles in enumerate(dict.fromkeys(scopes)):
+            if set(roles) <= set(wanted) and (number == 0 or not self.is_late(stop)):
+                replicas = hierarchy.packed(roles)
+                if replicas:
+                    self.found.append(self.evaluator.outcome(replicas))
+                    self.tell("site", number + 1, ())
 
     def _is_capacity(self, stop: Stop) -> bool:
         """Whether the exact method has a say: capacity is the objective, and the aim any plan."""
@@ -169,9 +201,12 @@ class Search:
         if found is not None and (is_quick or scope is self.aim):
             found = polish(self.evaluator, found, scope, self.rules)
         if scope is self.aim and Role.MIXED in ROLES_OF[scope]:
-            allowed = self._allowed()
+            allowed = [*self._allowed(), *filter(self.rules.is_obeyed, self.found)]
             outcomes = [found, *allowed] if found is not None else allowed
             found = min(outcomes, key=self.evaluator.key, default=None)
+        elif self.found:
+            whole = [o for o in self.found if {c.role for c in o.replicas} <= {*ROLES_OF[scope]}]
+            found = min(whole, key=self.evaluator.key, default=found)
         if found is not None and self.evaluator.key(found)[0] >= IMPOSSIBLE:
             return None
         return found
