@@ -116,12 +116,13 @@ class CapacityBound:
     def _build(self) -> None:
         """Over-estimate every column; MIXED ones crudely, by the best of each phase."""
         relaxation, counts = self.relaxation, self._counts
-        phases = [relaxation.rates_of_phase(role, counts) for role in (Role.PREFILL, Role.DECODE)]
+        phases = (Role.PREFILL, Role.DECODE)
+        rates = {role: relaxation.rates_of_phase(role, counts) for role in phases}
         with np.errstate(divide="ignore"):
-            both = 1.0 / (1.0 / phases[0] + 1.0 / phases[1])
-        rates = {Role.MIXED: both}
+            rates[Role.MIXED] = 1.0 / (1.0 / rates[Role.PREFILL] + 1.0 / rates[Role.DECODE])
         for role in set(self.roles) - {Role.MIXED}:
-            rates[role] = np.minimum(relaxation.rates(role, counts), self._let_through(role))
+            cards = np.minimum(relaxation.rates_of_cards(role, counts), self._let_through(role))
+            rates[role] = np.minimum(rates[role], cards)
         self._keys: list[tuple[int, Role]] = [
             (g, role) for role in self.roles for g in range(len(self._groups)) if rates[role][g] > 0
         ]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from scipy.sparse import csr_array
+
     from e2llm_opt.partition.relax.large import Large
 
     Floats = NDArray[np.float64]
@@ -85,6 +87,8 @@ class Packing:
     def __init__(
         self, counts: Floats, gives: Floats, side: Side, large: tuple[Large, ...] = ()
     ) -> None:
+        from scipy.sparse import csr_array, vstack  # noqa: PLC0415 - slow to import, seldom needed
+
         self._num, k = len(counts), len(side.available)
         self._size = 1 + self._num + len(large) * (1 + 2 * k)
         # Requests are counted in units of the best column, so that HiGHS sees numbers near 1.
@@ -96,26 +100,30 @@ class Packing:
         top[:2, own], top[2:-1, own], top[-1, own] = -gives.T / self._unit, counts.T, 1.0
         self._whole = np.zeros(self._size, dtype=np.int64)
         self._whole[own] = 1.0
-        rows = [top]
+        rows = []
         for place, one in enumerate(large):
             z = 1 + self._num + place * (1 + 2 * k)
             rows.append(self._add(top, one, z))
         wanted = (0.0, np.inf) if side.replicas is None else (side.replicas, side.replicas)
-        num = sum(map(len, rows[1:]))
+        num = sum(part.shape[0] for part in rows)
         self._low = np.array([-np.inf, -np.inf, *side.must, wanted[0], *[-np.inf] * num])
         self._high = np.array([0.0, 0.0, *side.available, wanted[1], *[0.0] * num])
-        self._rows = np.vstack(rows)
+        self._rows = vstack([csr_array(top), *rows], format="csr")
         self._cost = np.zeros(self._size)
         self._cost[0] = -1.0
 
-    def _add(self, top: Floats, one: Large, z: int) -> Floats:
+    def _add(self, top: Floats, one: Large, z: int) -> csr_array:
         """Add over-estimated groups to the rows on *top*, and return their own rows."""
+        from scipy.sparse import csr_array  # noqa: PLC0415 - as above
+
         k, unit = len(one.busy), self._unit
         y, u = slice(z + 1, z + 1 + k), slice(z + 1 + k, z + 1 + 2 * k)
         top[0, u], top[1, u], top[-1, z] = -one.prefills, -one.answers, 1.0
         top[2:-1, y] = np.eye(k)
         self._whole[z] = 1.0
-        rows = np.zeros((k + 3, self._size))
+        rows = np.zeros((k + 3, 1 + 2 * k))  # of z, y and u alone
+        size = self._size
+        start, z, y, u = z, 0, slice(1, 1 + k), slice(1 + k, 1 + 2 * k)
         rows[:k, u], rows[:k, y] = np.diag(one.busy) * unit, -np.eye(k)
         stay = (one.stay + one.fixed) * unit / one.slots
         rows[k, u], rows[k, z] = stay, -1.0
@@ -124,18 +132,20 @@ class Packing:
         rows[k + 1, u], rows[k + 1, y] = cache * stay, -one.group.room / GIB
         rows[k + 1, z] = weights / GIB
         rows[k + 2, z], rows[k + 2, y] = one.group.size, -1.0
-        return rows
+        own = csr_array(rows)
+        return csr_array((own.data, own.indices + start, own.indptr), shape=(k + 3, size))
 
     def relaxed(self) -> Solved:
         """Solve it with fractions of replicas."""
-        from scipy.optimize import linprog  # noqa: PLC0415 - slow to import, and not always asked
+        from scipy.optimize import linprog  # noqa: PLC0415 - as above
+        from scipy.sparse import vstack  # noqa: PLC0415 - as above
 
         low, high = self._low, self._high
         equal = low == high
         upper, lower = np.isfinite(high) & ~equal, (low > 0) & ~equal
         found = linprog(
             self._cost,
-            np.vstack([self._rows[upper], -self._rows[lower]]),
+            vstack([self._rows[upper], -self._rows[lower]], format="csr"),
             np.concatenate([high[upper], -low[lower]]),
             self._rows[equal] if equal.any() else None,
             low[equal] if equal.any() else None,
@@ -156,13 +166,12 @@ class Packing:
     def whole(self, time_limit_s: float, max_nodes: int, gap: float = 0.0) -> Solved:
         """Solve it with whole replicas, as far as the limits allow, or to a relative *gap*."""
         from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - as above
-        from scipy.sparse import csr_array  # noqa: PLC0415 - as above
 
         seconds = max(time_limit_s, 0.01)
         with _silence():
             found = milp(
                 self._cost,
-                constraints=LinearConstraint(csr_array(self._rows), self._low, self._high),
+                constraints=LinearConstraint(self._rows, self._low, self._high),
                 integrality=self._whole,
                 bounds=Bounds(0.0, np.inf),
                 options={

@@ -92,11 +92,14 @@ class Relaxation:
         counts = np.ascontiguousarray(counts, dtype=np.int64)
         if role is Role.MIXED:
             return mixed_rates(self._windows, self._loads, self.rules, counts)
-        rates = self.rates_of_phase(role, counts)
+        return np.minimum(self.rates_of_phase(role, counts), self.rates_of_cards(role, counts))
+
+    def rates_of_cards(self, role: Role, counts: Ints) -> Floats:
+        """Return the same for what network cards leave, beside a prompt's other work [G] [1/s]."""
         if role is Role.PREFILL:
-            return np.minimum(rates, prefill_rates(self._sending, self.rules, counts))
+            return prefill_rates(self._sending, self.rules, counts)
         alone = self.rules._replace(chunks=1.0, is_pipelined=True)
-        return np.minimum(rates, prefill_rates(self._receiving, alone, counts))
+        return prefill_rates(self._receiving, alone, counts)
 
     def rates_of_phase(self, role: Role, counts: Ints) -> Floats:
         """Return the same for PREFILL or DECODE where no KV cache has to move [G] [1/s]."""
