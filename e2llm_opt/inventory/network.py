@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -116,6 +118,35 @@ class Network:
         back = [(arc.source, *arc.speed) for arc in self._entering.get(host, ())]
         name = host if host in self._has_direct else ""
         return (name, tuple(sorted(out)), tuple(sorted(back)))
+
+    def nearest_switch(self, host: str) -> str:
+        """Return the switch that *host* reaches soonest; empty where it has no link to one."""
+        arcs = self._leaving.get(host, ())
+        return min(arcs, key=lambda a: (a.latency_s, -a.bandwidth_bytes_per_s, a.target)).target if arcs else ""
+
+    def access(self) -> dict[str, tuple[float, float, float]]:
+        """Return bytes a second out and in, all cards together, and the least latency, by host.
+
+        Of a direct link between two hosts, half the latency. Hosts without a link are left out.
+        """
+        found: dict[str, tuple[float, float, float]] = {}
+        for host in self._inventory.hosts:
+            soonest = [arc.latency_s for arc in self._leaving.get(host, ())]
+            soonest += [arc.latency_s for arc in self._entering.get(host, ())]
+            for pair, paths in self._direct.items() if host in self._has_direct else ():
+                soonest += [0.5 * path.latency_s for path in paths if host in pair]
+            if soonest:
+                found[host] = (self._cards[host, "out"], self._cards[host, "in"], min(soonest))
+        return found
+
+    @cached_property
+    def _cards(self) -> dict[tuple[str, str], float]:
+        """Bytes a second of all cards of each host, by direction."""
+        total: dict[tuple[str, str], float] = defaultdict(float)
+        for (kind, name, way), speed in self.capacity.items():
+            if kind == "card":
+                total[name.rpartition("/")[0], way] += speed
+        return total
 
     def ways(self, hosts: Sequence[str]) -> tuple[Floats, Floats]:
         """Return latency [s] and 1 / bandwidth [s/byte] of the paths between *hosts* [H, H, P].

@@ -35,7 +35,7 @@ _MAX_AT_ONCE = 400
 _ALL_AT_ONCE = 1500
 _NUM_NEXT = 16
 """Columns made exact beside those of an optimum with whole replicas."""
-_SHARE_OF_GAP = 0.2
+_SHARE_OF_GAP, _LEAST_SHARE = 0.2, 0.02
 """Of the gap that is left: HiGHS need not be more precise while columns are not exact."""
 _MAX_NODES, _FEW_NODES = 20_000, 200
 _SOME = 1e-7
@@ -93,7 +93,10 @@ class CapacityBound:
             if rules.allows_group(group)
         ]
         self.relaxation = Relaxation(
-            candidates.costs, [candidates.rows[k] for k in self._classes], self._largest
+            candidates.costs,
+            [candidates.rows[k] for k in self._classes],
+            self._largest,
+            candidates.kv_limits.times,
         )
         places = {k: i for i, k in enumerate(self._classes)}
         self.refiner = Refiner(candidates, self.relaxation, places)
@@ -110,15 +113,12 @@ class CapacityBound:
     def _build(self) -> None:
         """Over-estimate every column; MIXED ones crudely, by the best of each phase."""
         relaxation, counts = self.relaxation, self._counts
-        first = relaxation.rates(Role.PREFILL, counts) if len(counts) else np.zeros(0)
-        second = relaxation.rates(Role.DECODE, counts) if len(counts) else np.zeros(0)
+        phases = [relaxation.rates_of_phase(role, counts) for role in (Role.PREFILL, Role.DECODE)]
         with np.errstate(divide="ignore"):
-            both = 1.0 / (1.0 / first + 1.0 / second)
-        rates = {
-            Role.PREFILL: np.minimum(first, self._let_through(Role.PREFILL)),
-            Role.DECODE: np.minimum(second, self._let_through(Role.DECODE)),
-            Role.MIXED: both,
-        }
+            both = 1.0 / (1.0 / phases[0] + 1.0 / phases[1])
+        rates = {Role.MIXED: both}
+        for role in set(self.roles) - {Role.MIXED}:
+            rates[role] = np.minimum(relaxation.rates(role, counts), self._let_through(role))
         self._keys: list[tuple[int, Role]] = [
             (g, role) for role in self.roles for g in range(len(self._groups)) if rates[role][g] > 0
         ]
@@ -297,8 +297,10 @@ class CapacityBound:
             worth = self._reduced(solved)
             chosen = np.flatnonzero(worth + ceiling >= self._known)
             is_part = len(chosen) > _ALL_AT_ONCE
-            if is_part and is_whole:
-                return
+            if is_part and is_whole:  # the best there is of those that are looked at
+                if share <= _LEAST_SHARE:
+                    return
+                share = _LEAST_SHARE
             if is_part:
                 best = np.argsort(-worth[chosen], kind="stable")[:_MAX_AT_ONCE]
                 chosen = np.sort(chosen[best])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from e2llm_opt.cost.roofline import kv_bytes
 from e2llm_opt.cost.stages.kernel import Stages, stage_times
 from e2llm_opt.partition.collapse import allowed_starts
 from e2llm_opt.partition.partition import decode_demand, mixed_demand, prefill_demand
@@ -31,7 +33,7 @@ from e2llm_opt.problem import Role
 from e2llm_opt.runtime import MixedPause
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -53,9 +55,19 @@ class Relaxation:
         Device rows of each class that may be used [K]; the first ones stand for all.
     most_devices
         In one group.
+    cards
+        Role, device rows [K] -> how long a request keeps the network cards of each device busy
+        that holds layers ``[b, a)`` [K, L+1, L+1] [s].
     """
 
-    def __init__(self, costs: Costs, rows: Sequence[Sequence[int]], most_devices: int) -> None:
+    def __init__(
+        self,
+        costs: Costs,
+        rows: Sequence[Sequence[int]],
+        most_devices: int,
+        cards: Callable[[Role, Ints], Floats],
+    ) -> None:
+        self._cards = cards
         self._costs = costs
         self._heads = np.array([own[0] for own in rows])
         self._seconds = np.array([own[min(1, len(own) - 1)] for own in rows])
@@ -78,10 +90,19 @@ class Relaxation:
         *counts* are devices of each class [G, K]; some may idle. 0 where the role is impossible.
         """
         counts = np.ascontiguousarray(counts, dtype=np.int64)
+        if role is Role.MIXED:
+            return mixed_rates(self._windows, self._loads, self.rules, counts)
+        rates = self.rates_of_phase(role, counts)
+        if role is Role.PREFILL:
+            return np.minimum(rates, prefill_rates(self._sending, self.rules, counts))
+        alone = self.rules._replace(chunks=1.0, is_pipelined=True)
+        return np.minimum(rates, prefill_rates(self._receiving, alone, counts))
+
+    def rates_of_phase(self, role: Role, counts: Ints) -> Floats:
+        """Return the same for PREFILL or DECODE where no KV cache has to move [G] [1/s]."""
         if role is Role.PREFILL:
             return prefill_rates(self._windows, self.rules, counts)
-        rates = decode_rates if role is Role.DECODE else mixed_rates
-        found: Floats = rates(self._windows, self._loads, self.rules, counts)
+        found: Floats = decode_rates(self._windows, self._loads, self.rules, counts)
         return found
 
     def times(self, role: Role, count: Ints, rate: float) -> Floats:
@@ -109,8 +130,18 @@ class Relaxation:
         )
         chunk = self._step(prefill_demand(costs))
         if role is Role.PREFILL:
-            return [prefill_large(chunk, self.rules, group)]
-        found = []
+            found = [prefill_large(chunk, self.rules, group)]
+        else:
+            found = self._large_of_batches(role, chunk, group)
+        if role is Role.MIXED:
+            return found
+        layers = kv_bytes(costs.tables, costs.prompt_tokens)
+        share = len(layers) * float(layers.min()) / max(float(layers.sum()), 1e-300)
+        moved = share * self._cards(role, self._heads)[:, 0, -1]
+        return [one._replace(busy=np.maximum(one.busy, moved)) for one in found]
+
+    def _large_of_batches(self, role: Role, chunk: Step, group: Group) -> list[Large]:
+        found, costs = [], self._costs
         for least, most in _batches(group.slots):
             step = self._step(decode_demand(costs, 1, least))
             if role is Role.DECODE:
@@ -160,13 +191,41 @@ class Relaxation:
         parts = zip(*found, strict=True)
         return Windows(*(np.ascontiguousarray(np.stack(part)) for part in parts))
 
+    @cached_property
+    def _sending(self) -> Windows:
+        """A chunk of a prompt whose KV cache must leave by the device's cards as fast."""
+        rules, demand = self.rules, prefill_demand(self._costs, 1)
+        if not rules.is_pipelined:
+            return self._only(self._one(demand))
+        hop = self._one(demand)[2]
+        slack = np.where(np.isfinite(hop), hop, 0.0).max(axis=1)
+        cards = self._cards(Role.PREFILL, self._heads) / rules.chunks
+        cards[:, :, :-1] -= slack[:, None, None]  # a stage takes its hop, too; the cards do not
+        return self._only(self._one(demand, cards))
+
+    @cached_property
+    def _receiving(self) -> Windows:
+        """What the cards of a DECODE replica take, whatever else it does."""
+        demand = decode_demand(self._costs, 1, 1)
+        nothing = [np.zeros_like(part) for part in (demand.time, demand.extra, demand.penalty)]
+        time, extra, penalty = nothing
+        alone = replace(
+            demand, time=time, extra=extra, penalty=penalty, hops=(), back=(0.0, 0.0)
+        )
+        stages, single, hop, back = self._one(alone, self._cards(Role.DECODE, self._heads))
+        return self._only((stages, single, np.zeros((len(stages[0]), len(stages[0]))) + hop, back))
+
+    def _only(self, one: tuple[Floats, ...]) -> Windows:
+        return Windows(*(np.ascontiguousarray(np.stack([part])) for part in one))
+
     def _both(self, entry: Entry) -> Demand:
         weight = self._costs.output_tokens / entry.most
         if self.rules.is_short or not self.rules.is_pipelined:
             weight *= entry.micro / self._costs.num_chunks
         return mixed_demand(self._costs, entry.least, entry.batch, weight)
 
-    def _one(self, demand: Demand) -> tuple[Floats, ...]:
+    def _one(self, demand: Demand, least: Floats | None = None) -> tuple[Floats, ...]:
+        """Return the windows of *demand*, no stage shorter than *least* [K, L+1, L+1] [s]."""
         costs, heads = self._costs, self._heads
         rule = costs.spill_rule
         times = stage_times(
@@ -182,6 +241,8 @@ class Relaxation:
                 num_layers=costs.fixed_layers[heads],
             )
         )
+        if least is not None:
+            times = np.maximum(times, least)
         head = 1 if costs.problem.runtime.head == "first" else 2
         extra = np.ascontiguousarray(demand.extra[heads])
         hop = sum(

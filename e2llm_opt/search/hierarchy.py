@@ -1,0 +1,191 @@
+"""Many devices at several sites: what could serve most anywhere, then packed site by site.
+
+Distances between sites are left out at first (:func:`~e2llm_opt.inventory.sites.without_distances`):
+devices of one kind are then one class wherever they are, and the best capacity there is a bound for
+the real network. Replicas that are found on the way to it are packed into each site, so that neither
+activations nor KV caches leave it; sites too small for any replica are packed together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from e2llm_opt.cost.costs import Costs
+from e2llm_opt.inventory.sites import sites_of, without_distances
+from e2llm_opt.problem import Role
+from e2llm_opt.search.atlas import moved
+from e2llm_opt.search.candidates import Candidates
+from e2llm_opt.search.exact import Exact
+from e2llm_opt.search.packing import Packing, Side
+from e2llm_opt.search.rules import Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from e2llm_opt.search.candidates import Candidate, Group
+    from e2llm_opt.search.stop import Stop
+
+    Floats = NDArray[np.float64]
+
+_MAX_PATTERNS = 600
+_MAX_NODES = 300
+_GAP = 1e-3
+"""Of a site's packing, relatively."""
+
+
+class _Pattern(NamedTuple):
+    """A replica that may stand at any site with its devices."""
+
+    counts: Counter[int]
+    """Devices of each class, distances left out."""
+    replica: Candidate
+    rate: float
+    """Requests a second, network cards counted [1/s]."""
+
+
+class Hierarchy:
+    """One problem with its sites.
+
+    Parameters
+    ----------
+    candidates
+        The store of replicas on the real network.
+    devices
+        Rows that may be used.
+
+    Attributes
+    ----------
+    exact
+        The method for capacity, distances left out.
+    """
+
+    def __init__(self, candidates: Candidates, devices: Sequence[int]) -> None:
+        self._candidates, self._costs = candidates, candidates.costs
+        problem, network = self._costs.problem, self._costs.network
+        bare = without_distances(problem.inventory, network)
+        self._bare = Costs(replace(problem, inventory=bare))
+        self._patterns = Candidates(self._bare, devices)
+        self.exact = Exact(self._patterns, Rules(self._bare, devices))
+        self._sites: dict[int, list[int]] = {}
+        of = sites_of(problem.inventory, network)
+        for d in devices:
+            self._sites.setdefault(of[d], []).append(d)
+
+    def solve(self, known: float, stop: Stop, elapsed_s: float) -> Iterator[None]:
+        """Bound the capacity and find patterns, step by step; as :meth:`Exact.solve`."""
+        for _ in self.exact.solve(known, stop, elapsed_s):
+            yield
+
+    def packed(self, roles: Sequence[Role]) -> tuple[Candidate, ...]:
+        """Return replicas in *roles* on the devices of all sites, each site packed by itself."""
+        patterns = list(self._known_patterns(roles))
+        found: list[Candidate] = []
+        idle: list[int] = []
+        packings: dict[tuple[tuple[int, int], ...], list[_Pattern]] = {}
+        for rows in self._sites.values():
+            is_alike = self._is_alike(rows)
+            key = tuple(sorted(self._counts(rows).items()))
+            if key not in packings or not is_alike:
+                packings[key] = self._packing(rows, patterns, is_alike=is_alike)
+            chosen = self._placed(rows, packings[key], is_alike=is_alike)
+            found += chosen
+            idle += [] if chosen else rows
+        if idle and len(self._sites) > 1:
+            packing = self._packing(idle, patterns, is_alike=False)
+            found += self._placed(idle, packing, is_alike=False)
+        return tuple(found)
+
+    def _known_patterns(self, roles: Sequence[Role]) -> Iterator[_Pattern]:
+        """Yield the replicas known that give most for each device."""
+        columns = self._patterns.columns
+        known = [
+            (columns.rate(group, role) / len(group), group, role)
+            for group in columns
+            for role in roles
+            if columns.rate(group, role) > 0
+        ]
+        known.sort(key=lambda one: (-one[0], one[1], one[2]))
+        for _, group, role in known[:_MAX_PATTERNS]:
+            replica = columns.best(group, role)
+            if replica is not None:
+                useful = tuple(sorted(self._bare.classes.class_of[d] for d, _, _ in replica.cut))
+                yield _Pattern(Counter(useful), replica, columns.rate(group, role))
+
+    def _counts(self, rows: Sequence[int]) -> Counter[int]:
+        return Counter(self._bare.classes.class_of[d] for d in rows)
+
+    def _is_alike(self, rows: Sequence[int]) -> bool:
+        """Whether the devices of a site are as near each other as without any distance."""
+        heads = {self._costs.classes.class_of[d]: d for d in rows}
+        seconds = {self._costs.classes.class_of[d]: d for d in rows[::-1]}
+        own = np.array(sorted({*heads.values(), *seconds.values()}))
+        real, bare = (one.ways.of(own[:, None], own) for one in (self._costs, self._bare))
+        off = ~np.eye(len(own), dtype=bool)
+        return all(
+            a.shape == b.shape and np.array_equal(a[off], b[off])
+            for a, b in zip(real, bare, strict=True)
+        )
+
+    def _packing(
+        self, rows: Sequence[int], patterns: Sequence[_Pattern], *, is_alike: bool
+    ) -> list[_Pattern]:
+        """Return the patterns that serve most on *rows* together, each as often as it is taken."""
+        have = self._counts(rows)
+        fitting = [one for one in patterns if one.counts <= have]
+        if not is_alike:
+            fitting = [self._real(rows, one) for one in fitting]
+        fitting = [one for one in fitting if one.rate > 0]
+        if not fitting:
+            return []
+        classes = sorted(have)
+        rates = np.array([one.rate for one in fitting])
+        first = np.array([one.replica.role is not Role.DECODE for one in fitting])
+        second = np.array([one.replica.role is not Role.PREFILL for one in fitting])
+        program = Packing(
+            np.array([[float(one.counts[k]) for k in classes] for one in fitting]),
+            np.stack([rates * first, rates * second], axis=1),
+            Side(
+                available=np.array([float(have[k]) for k in classes]),
+                must=np.zeros(len(classes)),
+                replicas=None,
+            ),
+        )
+        solved = program.whole(np.inf, _MAX_NODES, _GAP)
+        if solved.value <= 0:
+            return []
+        taken = zip(fitting, solved.x.tolist(), strict=True)
+        return [one for one, times in taken for _ in range(round(times))]
+
+    def _real(self, rows: Sequence[int], pattern: _Pattern) -> _Pattern:
+        """Return *pattern* with its figures on the real network, at its first place on *rows*."""
+        placed = self._placed(rows, [pattern], is_alike=False)
+        if not placed:
+            return pattern._replace(rate=0.0)
+        limit = self._candidates.kv_limits.of_cut(placed[0].role, placed[0].cut)
+        rate = min(placed[0].service_rate(self._costs.output_tokens), limit)
+        return pattern._replace(rate=rate)
+
+    def _placed(
+        self, rows: Sequence[int], packing: Sequence[_Pattern], *, is_alike: bool
+    ) -> list[Candidate]:
+        """Return the replicas of *packing* on disjoint devices of *rows*."""
+        waiting: dict[int, list[int]] = {}
+        for d in rows:
+            waiting.setdefault(self._bare.classes.class_of[d], []).append(d)
+        class_of, found = self._costs.classes.class_of, []
+        for one in packing:
+            old = [d for d, _, _ in one.replica.cut]
+            new = [waiting[self._bare.classes.class_of[d]].pop(0) for d in old]
+            group: Group = tuple(sorted(class_of[d] for d in new))
+            replica: Candidate | None = replace(moved(one.replica, old, new), group=group)
+            if not is_alike and replica is not None:
+                replica = self._candidates.at_cut(replica.cut, replica.role, replica.slots)
+            if replica is not None:
+                found.append(replica)
+        return found
