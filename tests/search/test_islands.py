@@ -147,6 +147,7 @@ def test_every_island_has_the_limits_of_the_search(problem: Problem) -> None:
     assert [epochs[0].stop.max_evaluations for epochs in workers.epochs] == [120, 80 + 40, 50 + 40]
 
 
+@pytest.mark.needs_jit
 def test_islands_end_where_none_gets_better(problem: Problem) -> None:
     workers = Inline()
     searched(problem, workers, stop=replace(STOP, max_evaluations=100_000, stagnation=2))
@@ -180,6 +181,7 @@ def test_the_plan_is_never_worse_than_its_seeds(problem: Problem) -> None:
     assert found <= least
 
 
+@pytest.mark.needs_jit
 def test_islands_find_what_one_algorithm_finds(
     problem: Problem, run: tuple[Search, list[list[Epoch]]]
 ) -> None:
@@ -192,6 +194,7 @@ def test_islands_find_what_one_algorithm_finds(
     assert together[1] <= alone[1] * (1 + 1e-6), "the drain rate decides here"
 
 
+@pytest.mark.needs_jit
 def test_an_interrupt_keeps_what_came_of_the_islands(problem: Problem) -> None:
     class Interrupted(Inline):
         def map_unordered(
@@ -214,6 +217,7 @@ def test_an_interrupt_keeps_what_came_of_the_islands(problem: Problem) -> None:
     assert any(set(groups) <= set(members) for groups in judged)
 
 
+@pytest.mark.needs_jit
 def test_a_time_limit_holds_for_all_islands_together(problem: Problem) -> None:
     began = time.monotonic()
     stop = replace(STOP, max_evaluations=10**6, stagnation=10**6, time_limit_s=2.0)
@@ -254,6 +258,7 @@ def killing(kill: Callable[[], None]) -> Callable[[Progress], None]:
     return progress
 
 
+@pytest.mark.needs_jit
 def test_a_cluster_gives_the_plan_of_this_process_though_a_worker_is_killed(
     problem: Problem, here: str, dask: str
 ) -> None:
@@ -333,6 +338,7 @@ def test_there_are_no_more_processes_than_islands(monkeypatch: pytest.MonkeyPatc
         assert evolver._workers.num == 3
 
 
+@pytest.mark.needs_jit
 def test_a_plan_without_islands_says_nothing_of_them(problem: Problem) -> None:
     found = plan(problem, stop=replace(STOP, max_evaluations=50))
     assert isinstance(found, Plan)

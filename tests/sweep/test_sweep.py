@@ -96,6 +96,7 @@ rows:
 """
 
 
+@pytest.mark.needs_jit
 def test_a_row_is_what_plan_says_and_a_bad_one_fails_with_its_reason(
     write: Write, output: str, tmp_path: Path
 ) -> None:
