@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -33,6 +34,8 @@ MAX_GROUPS = 12_000
 _MAX_AT_ONCE = 400
 """Columns that enter the program together."""
 _ALL_AT_ONCE = 1500
+_FEW = 3
+"""Devices in a group: so few are listed class by class."""
 _NUM_NEXT = 16
 """Columns made exact beside those of an optimum with whole replicas."""
 _SHARE_OF_GAP, _LEAST_SHARE = 0.2, 0.02
@@ -103,8 +106,9 @@ class CapacityBound:
         )
         places = {k: i for i, k in enumerate(self._classes)}
         self.refiner = Refiner(candidates, self.relaxation, places)
-        self._counts = np.array([self.refiner.counts(group) for group in self._groups])
-        self._counts = self._counts.reshape(-1, len(places))
+        self._counts = np.zeros((len(self._groups), len(places)), dtype=np.int64)
+        members = [(g, places[k]) for g, group in enumerate(self._groups) for k in group]
+        np.add.at(self._counts, tuple(np.array(members, dtype=np.int64).reshape(-1, 2).T), 1)
         self._is_precise: set[int] = set()
         self._is_refined: set[int] = set()
         self._deadline, self._left = np.inf, 0
@@ -177,6 +181,7 @@ class CapacityBound:
         is_whole: bool = True,
         deadline: float = np.inf,
         gap: float = 0.0,
+        is_last: bool = True,
     ) -> Iterator[None]:
         """Lower the bound until it meets the best packing, or limits are reached, step by step.
 
@@ -192,18 +197,33 @@ class CapacityBound:
             By the monotonic clock [s].
         gap
             Ends where the bound exceeds the best by no more than this share of itself.
+        is_last
+            Whether nobody looks at more groups after this; else what is over-estimated together
+            is only bounded once.
         """
         self._deadline, self._left = deadline, refinements
         self._known, self._gap = known, gap
         for has_large in (False, True) if self._large and is_whole else (True,):
             self._has_large, self._ceiling = has_large, np.inf
             solved = self._relaxed()
+            if has_large and not is_last:
+                return
             whole = refinements // 2 if is_whole else 0  # kept for whole replicas
             while not self._is_close() and self._left > whole and self._refine_basis(solved):
                 yield
                 solved = self._relaxed()
             if is_whole:
                 yield from self._whole(solved)
+
+    @property
+    def num_classes(self) -> int:
+        """Classes of devices."""
+        return len(self._classes)
+
+    @property
+    def known(self) -> float:
+        """Capacity of the best packing so far [1/s]."""
+        return self._known
 
     @property
     def has_large(self) -> bool:
@@ -376,6 +396,9 @@ def _of_size(available: Ints, size: int, most: int) -> list[tuple[int, ...]] | N
         ways = np.array([ways[max(0, n - count) : n + 1].sum() for n in range(size + 1)])
     if ways[size] > most:
         return None
+    if size <= _FEW:  # of many classes, perhaps
+        pairs = combinations_with_replacement(range(len(available)), size)
+        return [one for one in pairs if all(one.count(k) <= available[k] for k in set(one))]
     found: list[tuple[int, ...]] = [()]
     for k, count in enumerate(available.tolist()):
         rest = int(available[k + 1 :].sum())

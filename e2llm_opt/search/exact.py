@@ -24,6 +24,10 @@ MANY_GROUPS = 60_000
 """Enumerated where the bound with fewer is too far from the best packing."""
 _SMALL_GAP = 1e-3
 """That far, relatively."""
+_MANY_CLASSES = 64
+"""Above so many, larger groups are enumerated before the rest is looked at closely."""
+_CLASSES_MORE = 32
+"""With so many more, so many more columns are made exact: an optimum takes one a class."""
 _SHARE_OF_TIME = 0.6
 """Of a time limit: the rest is for the search that follows where the method does not end."""
 _SCOPES = ((Role.MIXED,), (Role.PREFILL, Role.DECODE))
@@ -45,6 +49,8 @@ class Exact:
         No plan has more requests a second; None: not computed [1/s].
     bound
         How it is computed; None: not yet.
+    share_of_time
+        Of a time limit; the rest is for what follows.
     """
 
     def __init__(self, candidates: Candidates, rules: Rules) -> None:
@@ -52,6 +58,7 @@ class Exact:
         self._problem = candidates.costs.problem
         self.bound: CapacityBound | None = None
         self.limit: float | None = None
+        self.share_of_time = _SHARE_OF_TIME
 
     def solve(self, known: float, stop: Stop, elapsed_s: float) -> Iterator[list[Roles]]:
         """Find the packing with the highest capacity, as far as the limits allow.
@@ -67,15 +74,15 @@ class Exact:
         """
         deadline = float("inf")
         if stop.time_limit_s is not None:
-            left = _SHARE_OF_TIME * (stop.time_limit_s - elapsed_s)
+            left = self.share_of_time * (stop.time_limit_s - elapsed_s)
             deadline = time.monotonic() + max(left, 0.0)
         bound = self._built()
-        yield from self._lowered(bound, known, stop, deadline)
-        if bound.has_large and bound.gap > max(stop.gap, _SMALL_GAP):
-            known = bound.value * (1.0 - bound.gap)
-            if time.monotonic() < deadline:  # more groups, now that something is known
-                bound = self._built(MANY_GROUPS)
-                yield from self._lowered(bound, known, stop, deadline)
+        is_last = bound.num_classes <= _MANY_CLASSES
+        yield from self._lowered(bound, known, stop, deadline, is_last=is_last)
+        is_open = bound.has_large and bound.gap > max(stop.gap, _SMALL_GAP)
+        if is_open and time.monotonic() < deadline:  # more groups, now that something is known
+            known, bound = bound.known, self._built(MANY_GROUPS)
+            yield from self._lowered(bound, known, stop, deadline, is_last=True)
         if not bound.is_closed:
             yield [best_packing(self._candidates, self._rules)]
         for roles in _SCOPES:
@@ -83,12 +90,16 @@ class Exact:
                 yield bound.packing_of(roles)
 
     def _lowered(
-        self, bound: CapacityBound, known: float, stop: Stop, deadline: float
+        self, bound: CapacityBound, known: float, stop: Stop, deadline: float, *, is_last: bool
     ) -> Iterator[list[Roles]]:
         """Run *bound*, and yield its packings."""
         told = 0
         for _ in bound.run(
-            known, refinements=stop.max_refinements, deadline=deadline, gap=stop.gap
+            known,
+            refinements=stop.max_refinements * (1 + bound.num_classes // _CLASSES_MORE),
+            deadline=deadline,
+            gap=stop.gap,
+            is_last=is_last,
         ):
             self._lower(bound.value)
             yield bound.packings[told:]

@@ -33,8 +33,12 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_MAX_PATTERNS = 600
+_MAX_PATTERNS = 3000
 _MAX_NODES = 300
+_MAX_S = 10.0
+"""For the packing of one site [s]."""
+_SHARE_OF_TIME = 0.8
+"""Of a time limit, for the bound and its patterns."""
 _GAP = 1e-3
 """Of a site's packing, relatively."""
 
@@ -72,6 +76,7 @@ class Hierarchy:
         self._bare = Costs(replace(problem, inventory=bare))
         self._patterns = Candidates(self._bare, devices)
         self.exact = Exact(self._patterns, Rules(self._bare, devices))
+        self.exact.share_of_time = _SHARE_OF_TIME
         self._sites: dict[int, list[int]] = {}
         of = sites_of(problem.inventory, network)
         for d in devices:
@@ -156,7 +161,7 @@ class Hierarchy:
                 replicas=None,
             ),
         )
-        solved = program.whole(np.inf, _MAX_NODES, _GAP)
+        solved = program.whole(_MAX_S, _MAX_NODES, _GAP)
         if solved.value <= 0:
             return []
         taken = zip(fitting, solved.x.tolist(), strict=True)

@@ -109,7 +109,11 @@ def decode_large(step: Step, rules: Rules, batch: int, group: Group) -> Large:
 
 
 def mixed_large(parts: tuple[Step, Step], rules: Rules, batch: int, group: Group) -> Large:
-    """Return the over-estimate of MIXED replicas; a pause is at least that of one layer's stage."""
+    """Return the over-estimate of MIXED replicas.
+
+    A pause is at least that of one layer's stage; where it is a prompt's latency, at least that of
+    one chunk in all stages.
+    """
     chunk, step = parts
     share = rules.output / batch
     slots = float(group.slots if rules.is_pipelined else batch)
@@ -119,7 +123,12 @@ def mixed_large(parts: tuple[Step, Step], rules: Rules, batch: int, group: Group
     )
     stay = rules.output * group.num_layers * step.layer
     fixed = rules.output * step.hops(group.size if group.size > 1 else 0)
-    if rules.is_pipelined:
+    if rules.is_pipelined and not rules.is_short:
+        hop = chunk.hop if group.size > 1 else 0.0
+        stay = stay + slots * group.num_layers * chunk.layer
+        fixed += slots * chunk.hops(group.size - 1)
+        fixed += slots * (rules.chunks - 1.0) * float(np.min(chunk.layer + hop))
+    elif rules.is_pipelined:
         hop = chunk.hop if group.size > 1 else 0.0
         fixed += slots * rules.chunks * float(np.min(chunk.layer + hop))
     else:

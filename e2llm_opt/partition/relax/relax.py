@@ -274,10 +274,10 @@ class Relaxation:
 
 
 def _batches(slots: int) -> list[tuple[int, int]]:
-    """Return ranges of micro-batch sizes, each a quarter longer than where it begins."""
+    """Return ranges of micro-batch sizes, each an eighth longer than where it begins."""
     found, least = [], 1
     while least <= slots:
-        most = min(least + least // 4, slots)
+        most = min(least + least // 8, slots)
         found.append((least, most))
         least = most + 1
     return found
