@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from e2llm_opt.inventory.path_arrays import attached, by_rank, undominated
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -122,7 +124,8 @@ class Network:
     def nearest_switch(self, host: str) -> str:
         """Return the switch that *host* reaches soonest; empty where it has no link to one."""
         arcs = self._leaving.get(host, ())
-        return min(arcs, key=lambda a: (a.latency_s, -a.bandwidth_bytes_per_s, a.target)).target if arcs else ""
+        near = [(a.latency_s, -a.bandwidth_bytes_per_s, a.target) for a in arcs]
+        return min(near)[-1] if near else ""
 
     def access(self) -> dict[str, tuple[float, float, float]]:
         """Return bytes a second out and in, all cards together, and the least latency, by host.
@@ -156,7 +159,7 @@ class Network:
         """
         found = [*self._over_switches(hosts), *self._over_links(hosts)]
         latency, inverse = (np.stack([one[i] for one in found], axis=2) for i in (0, 1))
-        return _undominated(latency, inverse) if len(found) > 1 else (latency, inverse)
+        return undominated(latency, inverse) if len(found) > 1 else (latency, inverse)
 
     def _over_switches(self, hosts: Sequence[str]) -> Iterator[tuple[Floats, Floats]]:
         number = {switch: i for i, switch in enumerate(self._switches())}
@@ -164,9 +167,9 @@ class Network:
         entering = [
             [(number[a.source], *a.speed) for a in self._entering.get(h, ())] for h in hosts
         ]
-        trunks = list(_by_rank(self._trunks, number))
-        for first, out_s, out in _attached(leaving):
-            for last, in_s, into in _attached(entering):
+        trunks = list(by_rank(self._trunks, number))
+        for first, out_s, out in attached(leaving):
+            for last, in_s, into in attached(entering):
                 for trunk_s, trunk in trunks:
                     pair = first[:, None], last[None, :]
                     width = np.minimum(out[:, None], into[None, :])
@@ -367,43 +370,3 @@ def _trunk(wide: nx.DiGraph[str], nodes: list[str]) -> Path:
         name="+".join(nodes),
         resources=tuple(arc.resource for arc in arcs),
     )
-
-
-def _attached(links: list[list[tuple[int, float, float]]]) -> Iterator[tuple[Floats, ...]]:
-    """Yield switch, latency and bandwidth of each host's first, second … link to a switch [H]."""
-    for rank in range(max(map(len, links), default=0)):
-        nothing = 0, np.inf, np.inf
-        own = [of_host[rank] if rank < len(of_host) else nothing for of_host in links]
-        switch, latency, bandwidth = zip(*own, strict=True)
-        yield np.array(switch), np.array(latency), np.array(bandwidth)
-
-
-def _by_rank(
-    trunks: Mapping[tuple[str, str], Sequence[Path]], number: Mapping[str, int]
-) -> Iterator[tuple[Floats, Floats]]:
-    """Yield latency and bandwidth of the first, second … path between any two switches [S, S]."""
-    for rank in range(max(map(len, trunks.values()), default=0)):
-        latency = np.full((len(number), len(number)), np.inf)
-        bandwidth = np.full(latency.shape, np.inf)
-        for (source, target), paths in trunks.items():
-            if rank < len(paths):
-                pair = number[source], number[target]
-                latency[pair] = paths[rank].latency_s
-                bandwidth[pair] = paths[rank].bandwidth_bytes_per_s
-        yield latency, bandwidth
-
-
-def _undominated(latency: Floats, inverse: Floats) -> tuple[Floats, Floats]:
-    """Keep the paths that no other between the same hosts beats in both, widest first."""
-    order = np.lexsort((latency, np.where(np.isfinite(latency), inverse, np.inf)), axis=2)
-    latency, inverse = (np.take_along_axis(one, order, axis=2) for one in (latency, inverse))
-    least = np.minimum.accumulate(latency, axis=2)
-    is_kept = np.isfinite(latency)
-    is_kept[:, :, 1:] &= latency[:, :, 1:] < least[:, :, :-1]
-    order = np.argsort(~is_kept, axis=2, kind="stable")
-    most = max(1, int(is_kept.sum(axis=2).max()))
-    kept = np.take_along_axis(is_kept, order, axis=2)[:, :, :most]
-    latency, inverse = (
-        np.take_along_axis(one, order, axis=2)[:, :, :most] for one in (latency, inverse)
-    )
-    return np.where(kept, latency, np.inf), np.where(kept, inverse, 0.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from e2llm_opt.partition.relax.relax import Relaxation
 from e2llm_opt.problem import Role
 from e2llm_opt.search.columns import CLOSE, EXACT
+from e2llm_opt.search.multisets import enumerated
 from e2llm_opt.search.packing import Packing, Side
 from e2llm_opt.search.refine import Refiner
 
@@ -34,8 +34,6 @@ MAX_GROUPS = 12_000
 _MAX_AT_ONCE = 400
 """Columns that enter the program together."""
 _ALL_AT_ONCE = 1500
-_FEW = 3
-"""Devices in a group: so few are listed class by class."""
 _NUM_NEXT = 16
 """Columns made exact beside those of an optimum with whole replicas."""
 _SHARE_OF_GAP, _LEAST_SHARE = 0.2, 0.02
@@ -121,7 +119,9 @@ class CapacityBound:
         """Over-estimate every column; MIXED ones crudely, by the best of each phase."""
         relaxation, counts = self.relaxation, self._counts
         phases = (Role.PREFILL, Role.DECODE)
-        rates = {role: relaxation.rates_of_phase(role, counts) for role in phases}
+        rates: dict[Role, Floats] = {
+            role: relaxation.rates_of_phase(role, counts) for role in phases
+        }
         with np.errstate(divide="ignore"):
             rates[Role.MIXED] = 1.0 / (1.0 / rates[Role.PREFILL] + 1.0 / rates[Role.DECODE])
         for role in set(self.roles) - {Role.MIXED}:
@@ -371,41 +371,3 @@ class CapacityBound:
         if taken:
             self.packings.append(tuple(sorted(taken)))
             self._known = max(self._known, float(given.min()))
-
-
-def enumerated(available: Ints, most: int) -> tuple[list[tuple[int, ...]], int]:
-    """Return all multisets of classes, size by size, *most* at most, and the largest size.
-
-    Of sizes that would be too many nothing is returned.
-    """
-    found: list[tuple[int, ...]] = []
-    total = int(available.sum())
-    for size in range(1, total + 1):
-        own = _of_size(available, size, most - len(found))
-        if own is None:
-            return found, size - 1
-        found += own
-    return found, total
-
-
-def _of_size(available: Ints, size: int, most: int) -> list[tuple[int, ...]] | None:
-    """Return the multisets of one size; None where there are more than *most*."""
-    ways = np.zeros(size + 1)  # how many there are, class by class
-    ways[0] = 1
-    for count in available.tolist():
-        ways = np.array([ways[max(0, n - count) : n + 1].sum() for n in range(size + 1)])
-    if ways[size] > most:
-        return None
-    if size <= _FEW:  # of many classes, perhaps
-        pairs = combinations_with_replacement(range(len(available)), size)
-        return [one for one in pairs if all(one.count(k) <= available[k] for k in set(one))]
-    found: list[tuple[int, ...]] = [()]
-    for k, count in enumerate(available.tolist()):
-        rest = int(available[k + 1 :].sum())
-        found = [
-            one + (k,) * n
-            for one in found
-            for n in range(min(count, size - len(one)) + 1)
-            if len(one) + n + rest >= size
-        ]
-    return found

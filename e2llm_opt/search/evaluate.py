@@ -208,9 +208,7 @@ class Evaluator:
             moves = self._nearest(replicas, transfer, rates)
         return values, rates, moves
 
-    def _nearest(
-        self, replicas: tuple[Candidate, ...], transfer: Floats, rates: Floats
-    ) -> Moves:
+    def _nearest(self, replicas: tuple[Candidate, ...], transfer: Floats, rates: Floats) -> Moves:
         """Return transfers of the nearest pairs, the least latency first, enough for all requests.
 
         For *rates*, and for those with everything busy.
@@ -230,7 +228,7 @@ class Evaluator:
 
         It does where every device is alone on its host: no two of one class differ in their links.
         """
-        class_of, devices = self.costs.classes.class_of, self.costs.problem.devices
+        class_of = self.costs.classes.class_of
         if not self._are_alone:
             return self._transfer(source, target).exposed_s
         key = tuple(

@@ -1,8 +1,8 @@
 """Many devices at several sites: what could serve most anywhere, then packed site by site.
 
-Distances between sites are left out at first (:func:`~e2llm_opt.inventory.sites.without_distances`):
-devices of one kind are then one class wherever they are, and the best capacity there is a bound for
-the real network. Replicas that are found on the way to it are packed into each site, so that neither
+Distances between sites are left out at first (:mod:`e2llm_opt.inventory.sites`): devices of one
+kind are then one class wherever they are, and the best capacity there is a bound for the real
+network. Replicas that are found on the way to it are packed into each site, so that neither
 activations nor KV caches leave it; sites too small for any replica are packed together.
 """
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
-
     from scipy.sparse import csr_array
 
     from e2llm_opt.partition.relax.large import Large

@@ -14,8 +14,8 @@ from e2llm_opt.search.certificate import is_near
 from e2llm_opt.search.climb import climb
 from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.exact import Exact
-from e2llm_opt.search.hierarchy import Hierarchy
 from e2llm_opt.search.exhaustive import MAX_DEVICES, all_groups, packings
+from e2llm_opt.search.hierarchy import Hierarchy
 from e2llm_opt.search.polish import polish
 from e2llm_opt.search.pool import best_packing
 from e2llm_opt.search.progress import Teller

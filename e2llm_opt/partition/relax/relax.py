@@ -212,9 +212,7 @@ class Relaxation:
         demand = decode_demand(self._costs, 1, 1)
         nothing = [np.zeros_like(part) for part in (demand.time, demand.extra, demand.penalty)]
         time, extra, penalty = nothing
-        alone = replace(
-            demand, time=time, extra=extra, penalty=penalty, hops=(), back=(0.0, 0.0)
-        )
+        alone = replace(demand, time=time, extra=extra, penalty=penalty, hops=(), back=(0.0, 0.0))
         stages, single, hop, back = self._one(alone, self._cards(Role.DECODE, self._heads))
         return self._only((stages, single, np.zeros((len(stages[0]), len(stages[0]))) + hop, back))
 
