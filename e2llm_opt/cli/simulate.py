@@ -145,11 +145,11 @@ def _simulate(
 
 
 def _refuse_files(records: str | None, plot: str | None) -> None:
+    from e2llm_opt.plan.table_file import refuse_table_file
     from e2llm_opt.report.plots import refuse_plot_file
-    from e2llm_opt.simulate.records import refuse_records_file
 
     if records is not None:
-        refuse_records_file(records)
+        refuse_table_file(records, "records")
     if plot is not None:
         refuse_plot_file(plot)
 

@@ -334,7 +334,9 @@ def _settle(p: Pool, ladders: Ladders, roles: Ints, values: Floats) -> Floats:
     most = capacity if (roles == MIXED).any() else slots.total
     both = _total(slots.full, roles, MIXED)
     is_both = 0.0 < both < slots.total
-    shares = _chain(slots, arrival, most, 1.0)[2]
+    shares = slots.full / slots.total  # without MIXED replicas only the sum of them matters
+    if both > 0.0:
+        shares = _chain(slots, arrival, most, 1.0)[2]
     if is_both:
         shares = _balanced(shares, slots.full, roles, servers.total, arrival)
     (peak, scv), ca2 = _variability(p, ladders, roles, arrival * shares)

@@ -115,7 +115,7 @@ class Ways:
         return ports, first.tolist()
 
     def _inside(self, rows: list[int]) -> Iterator[tuple[float, ...]]:
-        """What tells one host's devices from another's: buses and private links."""
+        """Yield what tells one host's devices from another's: buses and private links."""
         devices = self._inventory.devices
         for i, d in enumerate(rows):
             yield (devices[d].host_bus_bytes_per_s,)

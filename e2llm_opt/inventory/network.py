@@ -139,17 +139,17 @@ class Network:
             for pair, paths in self._direct.items() if host in self._has_direct else ():
                 soonest += [0.5 * path.latency_s for path in paths if host in pair]
             if soonest:
-                found[host] = (self._cards[host, "out"], self._cards[host, "in"], min(soonest))
+                found[host] = (self.cards[host, "out"], self.cards[host, "in"], min(soonest))
         return found
 
     @cached_property
-    def _cards(self) -> dict[tuple[str, str], float]:
-        """Bytes a second of all cards of each host, by direction."""
+    def cards(self) -> dict[tuple[str, str], float]:
+        """Bytes a second of all cards of each host, by host and direction: ``in`` or ``out``."""
         total: dict[tuple[str, str], float] = defaultdict(float)
         for (kind, name, way), speed in self.capacity.items():
             if kind == "card":
                 total[name.rpartition("/")[0], way] += speed
-        return total
+        return dict(total)
 
     def ways(self, hosts: Sequence[str]) -> tuple[Floats, Floats]:
         """Return latency [s] and 1 / bandwidth [s/byte] of the paths between *hosts* [H, H, P].

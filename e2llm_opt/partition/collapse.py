@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from e2llm_opt.cost.stages.kernel import Stages, stage_times
 from e2llm_opt.partition.kernel import ALL, INTERVAL, LEAST, Inner
+from e2llm_opt.partition.stage_table import not_faster, stage_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +124,7 @@ def inner_problem(costs: Costs, shape: Shape, demand: Demand) -> tuple[Inner, in
     inner = Inner(
         available=shape.available,
         must=shape.must,
-        times=_times(costs, shape, demand),
+        times=stage_table(costs, shape.heads, demand),
         prefix=prefix,
         middle=np.ascontiguousarray(extra[:, 0]),
         is_additive=shape.is_additive,
@@ -151,7 +151,7 @@ def within(costs: Costs, shape: Shape, inner: Inner, demand: Demand, limit: floa
 
     Where longer stages may be faster, some stages before a greatest stop that fits remain.
     """
-    times, hop = _times(costs, shape, demand), shape.hops(costs, demand.hops)
+    times, hop = stage_table(costs, shape.heads, demand), shape.hops(costs, demand.hops)
     top = times.shape[1] - 1
     shortest = np.where(shape.has_hop, hop, np.inf).min(axis=1)
     busy = times.copy()
@@ -174,28 +174,9 @@ def allowing(shape: Shape, inner: Inner, busy: Floats, limits: tuple[float, floa
     least, most = limits
     times = np.where(busy <= most, inner.times, np.inf)
     if least > 0:
-        hop = np.where(shape.has_hop & np.isfinite(inner.hop), inner.hop, 0.0).max(axis=1)
-        busy = least * busy
-        busy[:, :, :-1] -= hop[:, None, None]
-        times = np.maximum(times, busy)
+        hop = np.where(shape.has_hop, inner.hop, 0.0)
+        times = not_faster(times, least * busy, hop)
     return inner._replace(times=times)
-
-
-def _times(costs: Costs, shape: Shape, demand: Demand) -> Floats:
-    heads, rule = shape.heads, costs.spill_rule
-    stages = Stages(
-        time=demand.time[heads],
-        extra=demand.extra[heads],
-        memory=demand.memory,
-        room=shape.room,
-        host=shape.host,
-        spillable=rule.spillable,
-        order=rule.order,
-        penalty=demand.penalty[heads],
-        num_layers=shape.num_layers,
-    )
-    times: Floats = stage_times(stages)
-    return times
 
 
 def _is_growing(shape: Shape, rule: SpillRule, penalty: Floats) -> bool:

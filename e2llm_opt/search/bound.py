@@ -11,7 +11,7 @@ from e2llm_opt.partition.relax.relax import Relaxation
 from e2llm_opt.problem import Role
 from e2llm_opt.search.columns import CLOSE, EXACT
 from e2llm_opt.search.multisets import enumerated
-from e2llm_opt.search.packing import Packing, Side
+from e2llm_opt.search.packing import Packing, Side, repeated
 from e2llm_opt.search.refine import Refiner
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class CapacityBound:
         heads = [self._candidates.rows[k][0] for k in self._classes]
         single = self._candidates.kv_limits.of_classes(role, heads)
         limited = np.where(np.isfinite(single), single, 0.0)
-        total: Floats = self._counts @ limited
+        total: Floats = self._counts.astype(np.float64) @ limited
         return np.where(self._counts[:, ~np.isfinite(single)].any(axis=1), np.inf, total)
 
     def packing_of(self, roles: Sequence[Role]) -> list[Roles]:
@@ -161,12 +161,8 @@ class CapacityBound:
         found = self._program(places).whole(np.inf, _FEW_NODES) if len(places) else None
         if found is None or found.value <= 0:
             return []
-        taken = [
-            (self._groups[self._keys[v][0]], self._keys[v][1])
-            for v, times in zip(places.tolist(), found.x.tolist(), strict=True)
-            for _ in range(round(times))
-        ]
-        return [tuple(sorted(taken))]
+        taken = [self._keys[v] for v in repeated(places.tolist(), found.x)]
+        return [tuple(sorted((self._groups[g], role) for g, role in taken))]
 
     def _note(self, v: int) -> None:
         """Take what the store knows of column *v*."""

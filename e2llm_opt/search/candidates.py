@@ -162,10 +162,13 @@ class Candidates:
         """Keep a replica with *cut* and *slots*, both known to be legal."""
         self._take(self._candidate(group, role, cut, slots))
 
-    def _take(self, replica: Candidate) -> None:
+    def rate(self, replica: Candidate) -> float:
+        """Return requests a second with everything busy, KV caches through network cards [1/s]."""
         rate = replica.service_rate(self.costs.output_tokens)
-        limit = self.kv_limits.of_cut(replica.role, replica.cut)
-        self.columns.take(replica, min(rate, limit))
+        return min(rate, self.kv_limits.of_cut(replica.role, replica.cut))
+
+    def _take(self, replica: Candidate) -> None:
+        self.columns.take(replica, self.rate(replica))
 
     def without_idle(self, replica: Candidate) -> Group:
         """Return the classes of the devices of *replica* that hold layers, and keep it as theirs.

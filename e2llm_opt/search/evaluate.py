@@ -218,8 +218,7 @@ class Evaluator:
         latency = self.costs.ways.of(heads[pairs[:, 0]], heads[pairs[:, 1]])[0].min(axis=-1)
         order = np.lexsort((transfer[pairs[:, 0], pairs[:, 1]], latency))
         near = [(i, j) for i, j in pairs[order].tolist()]
-        limit, output = self.candidates.kv_limits.of_cut, self.costs.output_tokens
-        full = np.array([min(c.service_rate(output), limit(c.role, c.cut)) for c in replicas])
+        full = np.array([self.candidates.rate(replica) for replica in replicas])
         used = {*shared_out(near, rates), *shared_out(near, full)}
         return {(i, j): self._transfer(replicas[i], replicas[j]) for i, j in near if (i, j) in used}
 

@@ -16,11 +16,10 @@ import numpy as np
 
 from e2llm_opt.cost.costs import Costs
 from e2llm_opt.inventory.sites import sites_of, without_distances
-from e2llm_opt.problem import Role
 from e2llm_opt.search.atlas import moved
 from e2llm_opt.search.candidates import Candidates
 from e2llm_opt.search.exact import Exact
-from e2llm_opt.search.packing import Packing, Side
+from e2llm_opt.search.packing import Packing, Side, repeated, served
 from e2llm_opt.search.rules import Rules
 
 if TYPE_CHECKING:
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from e2llm_opt.problem import Role
     from e2llm_opt.search.candidates import Candidate, Group
-    from e2llm_opt.search.stop import Stop
 
     Floats = NDArray[np.float64]
 
@@ -66,7 +65,7 @@ class Hierarchy:
     Attributes
     ----------
     exact
-        The method for capacity, distances left out.
+        The method for capacity, distances left out. The replicas that it finds are the patterns.
     """
 
     def __init__(self, candidates: Candidates, devices: Sequence[int]) -> None:
@@ -82,11 +81,6 @@ class Hierarchy:
         for d in devices:
             self._sites.setdefault(of[d], []).append(d)
 
-    def solve(self, known: float, stop: Stop, elapsed_s: float) -> Iterator[None]:
-        """Bound the capacity and find patterns, step by step; as :meth:`Exact.solve`."""
-        for _ in self.exact.solve(known, stop, elapsed_s):
-            yield
-
     def packed(self, roles: Sequence[Role]) -> tuple[Candidate, ...]:
         """Return replicas in *roles* on the devices of all sites, each site packed by itself."""
         patterns = list(self._known_patterns(roles))
@@ -96,9 +90,12 @@ class Hierarchy:
         for rows in self._sites.values():
             is_alike = self._is_alike(rows)
             key = tuple(sorted(self._counts(rows).items()))
-            if key not in packings or not is_alike:
-                packings[key] = self._packing(rows, patterns, is_alike=is_alike)
-            chosen = self._placed(rows, packings[key], is_alike=is_alike)
+            packing = packings.get(key) if is_alike else None
+            if packing is None:
+                packing = self._packing(rows, patterns, is_alike=is_alike)
+            if is_alike:  # others like it are packed alike
+                packings[key] = packing
+            chosen = self._placed(rows, packing, is_alike=is_alike)
             found += chosen
             idle += [] if chosen else rows
         if idle and len(self._sites) > 1:
@@ -150,11 +147,9 @@ class Hierarchy:
             return []
         classes = sorted(have)
         rates = np.array([one.rate for one in fitting])
-        first = np.array([one.replica.role is not Role.DECODE for one in fitting])
-        second = np.array([one.replica.role is not Role.PREFILL for one in fitting])
         program = Packing(
             np.array([[float(one.counts[k]) for k in classes] for one in fitting]),
-            np.stack([rates * first, rates * second], axis=1),
+            served(rates, [one.replica.role for one in fitting]),
             Side(
                 available=np.array([float(have[k]) for k in classes]),
                 must=np.zeros(len(classes)),
@@ -164,17 +159,14 @@ class Hierarchy:
         solved = program.whole(_MAX_S, _MAX_NODES, _GAP)
         if solved.value <= 0:
             return []
-        taken = zip(fitting, solved.x.tolist(), strict=True)
-        return [one for one, times in taken for _ in range(round(times))]
+        return repeated(fitting, solved.x)
 
     def _real(self, rows: Sequence[int], pattern: _Pattern) -> _Pattern:
         """Return *pattern* with its figures on the real network, at its first place on *rows*."""
         placed = self._placed(rows, [pattern], is_alike=False)
         if not placed:
             return pattern._replace(rate=0.0)
-        limit = self._candidates.kv_limits.of_cut(placed[0].role, placed[0].cut)
-        rate = min(placed[0].service_rate(self._costs.output_tokens), limit)
-        return pattern._replace(rate=rate)
+        return pattern._replace(rate=self._candidates.rate(placed[0]))
 
     def _placed(
         self, rows: Sequence[int], packing: Sequence[_Pattern], *, is_alike: bool

@@ -7,7 +7,7 @@ whose host has other devices is not limited: caches and activations may stay ins
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,13 +47,9 @@ class KvLimits:
             Role.DECODE: (answer * costs.forward_bytes(1), answer * costs.return_bytes(1)),
         }
         for role, direction in _DIRECTIONS.items():
-            total: dict[str, float] = defaultdict(float)
-            for (kind, name, way), capacity in costs.network.capacity.items():
-                if kind == "card" and way == direction:
-                    total[name.rpartition("/")[0]] += capacity
-            self._cards[role] = np.array(
-                [np.inf if shared[own.host] > 1 else total[own.host] or np.inf for own in devices]
-            )
+            cards = [costs.network.cards.get((own.host, direction), np.inf) for own in devices]
+            is_shared = [shared[own.host] > 1 for own in devices]
+            self._cards[role] = np.where(is_shared, np.inf, cards)
 
     def of_classes(self, role: Role, heads: list[int]) -> Floats:
         """Return the requests a second that a device of each class lets through [K] [1/s]."""

@@ -12,14 +12,15 @@ import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
+from e2llm_opt.problem import Role
 from e2llm_opt.units import GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
     from scipy.sparse import csr_array
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+_T = TypeVar("_T")
 _INFEASIBLE = 2
 _CLOSE = 2e-7
 """Relative gap at which HiGHS is done."""
@@ -63,6 +65,19 @@ class Solved(NamedTuple):
     """How often each column is taken [V]."""
     prices: Floats
     """Of a prefill, an answer, a device of each class, a replica … [3 + K …]; LP only."""
+
+
+def served(rates: Floats, roles: Sequence[Role]) -> Floats:
+    """Return prefills and answers a second of columns with *rates* [V] in *roles* [V, 2] [1/s]."""
+    first = np.array([role is not Role.DECODE for role in roles], dtype=bool)
+    second = np.array([role is not Role.PREFILL for role in roles], dtype=bool)
+    return np.stack([rates * first, rates * second], axis=1)
+
+
+def repeated(columns: Iterable[_T], x: Floats) -> list[_T]:
+    """Return each of *columns* as often as a packing takes it."""
+    taken = zip(columns, x.tolist(), strict=True)
+    return [one for one, times in taken for _ in range(round(times))]
 
 
 class Packing:

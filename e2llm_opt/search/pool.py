@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from e2llm_opt.problem import Role
-from e2llm_opt.search.packing import Packing, Side
+from e2llm_opt.search.packing import Packing, Side, repeated, served
 from e2llm_opt.search.roles import wanted_roles
 
 if TYPE_CHECKING:
@@ -35,16 +34,13 @@ def best_packing(candidates: Candidates, rules: Rules) -> Roles:
     classes = sorted(candidates.rows)
     counts = np.array([[float(group.count(k)) for k in classes] for group, _ in keys])
     rates = np.array([columns.rate(*key) for key in keys])
-    first = np.array([role is not Role.DECODE for _, role in keys])
-    second = np.array([role is not Role.PREFILL for _, role in keys])
     side = Side(
         available=np.array([float(len(candidates.rows[k])) for k in classes]),
         must=np.array([float(rules.must.get(k, 0)) for k in classes]),
         replicas=candidates.costs.problem.constraints.replicas,
     )
-    gives = np.stack([rates * first, rates * second], axis=1)
+    gives = served(rates, [role for _, role in keys])
     found = Packing(counts, gives, side).whole(np.inf, _MAX_NODES)
     if found.value <= 0:
         return ()
-    taken = zip(keys, found.x.tolist(), strict=True)
-    return tuple(sorted(key for key, times in taken for _ in range(round(times))))
+    return tuple(sorted(repeated(keys, found.x)))

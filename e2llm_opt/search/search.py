@@ -150,7 +150,7 @@ class Search:
         """Take the packings of all sites together: any roles, all MIXED, or none."""
         hierarchy = Hierarchy(self.candidates, self.devices)
         self.exact = hierarchy.exact
-        for step, _ in enumerate(hierarchy.solve(0.0, stop, self.teller.elapsed_s)):
+        for step, _ in enumerate(self.exact.solve(0.0, stop, self.teller.elapsed_s)):
             self.tell("program", step + 1, ())
         wanted = wanted_roles(self._problem)
         scopes = [wanted, (Role.MIXED,), (Role.PREFILL, Role.DECODE)]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import PurePath
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from e2llm_opt.errors import Fault, InputError
-from e2llm_opt.plan.output import refuse_unwritable, replaced
-from e2llm_opt.plan.parquet import pyarrow_for
+from e2llm_opt.plan.output import replaced
+from e2llm_opt.plan.table_file import csv_writer, is_csv, pyarrow_for, refuse_table_file
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
 
     from e2llm_opt.simulate.simulate import Simulation
@@ -40,31 +38,10 @@ def write_records(simulation: Simulation, path: str | os.PathLike[str]) -> None:
     InputError
         When it ends in neither, cannot be written, or pyarrow is missing for Parquet.
     """
-    refuse_records_file(path)
-    write = _write_csv if _ending(path) == ".csv" else _write_parquet
+    refuse_table_file(path, "records")
+    write = _write_csv if is_csv(path) else _write_parquet
     with replaced(path) as file:
         write(simulation, file)
-
-
-def refuse_records_file(path: str | os.PathLike[str]) -> None:
-    """Refuse what cannot become a file of records, before a simulation is spent on it.
-
-    Raises
-    ------
-    InputError
-        As :func:`write_records`.
-    """
-    name, ending = os.fspath(path), _ending(path)
-    if ending not in {".csv", ".parquet"}:
-        fault = Fault(file=name, wrong="no format for records", right="use .csv or .parquet")
-        raise InputError([fault])
-    if ending == ".parquet":
-        pyarrow_for(name)
-    refuse_unwritable(path)
-
-
-def _ending(path: str | os.PathLike[str]) -> str:
-    return PurePath(path).suffix.lower()
 
 
 def _blocks(simulation: Simulation) -> Iterator[dict[str, list[Any]]]:
@@ -91,16 +68,11 @@ def _blocks(simulation: Simulation) -> Iterator[dict[str, list[Any]]]:
 
 
 def _write_csv(simulation: Simulation, file: IO[bytes]) -> None:
-    import csv  # noqa: PLC0415 - only where it is asked for
-    import io  # noqa: PLC0415
-
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for block in _blocks(simulation):
-        block["counted"] = [int(value) for value in block["counted"]]
-        writer.writerows(zip(*(block[name] for name in COLUMNS), strict=True))
-    text.detach()  # who opened the file closes it
+    with csv_writer(file) as writer:
+        writer.writerow(COLUMNS)
+        for block in _blocks(simulation):
+            block["counted"] = [int(value) for value in block["counted"]]
+            writer.writerows(zip(*(block[name] for name in COLUMNS), strict=True))
 
 
 def _write_parquet(simulation: Simulation, file: IO[bytes]) -> None:

@@ -12,10 +12,11 @@ from e2llm_opt.catalogue.names import UnknownNameError, nearest_keys
 from e2llm_opt.errors import Fault, InputError
 from e2llm_opt.plan.output import write_text_atomically
 from e2llm_opt.plan.plan import OURS
+from e2llm_opt.plan.table_file import refuse_table_file
 from e2llm_opt.planners import PLANNERS
 from e2llm_opt.sweep.journal import Journal
 from e2llm_opt.sweep.question import FAILED, PLANNED, Answer, Question, answer
-from e2llm_opt.sweep.table import SweepRow, refuse_table_file, write_table
+from e2llm_opt.sweep.table import SweepRow, write_table
 from e2llm_opt.workers.workers import open_workers
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def sweep(
     from e2llm_opt.loading.sweep_file import SweepFile  # noqa: PLC0415 - pydantic takes long
     from e2llm_opt.search.stop import Stop  # noqa: PLC0415 - numba comes with its package
 
-    refuse_table_file(output)
+    refuse_table_file(output, "a table")
     file, name = SweepFile(path), os.fspath(output)
     folder = None if plans is None else _made(plans)
     with Journal(name + JOURNAL_ENDING) as journal:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import os
 import typing
 from dataclasses import dataclass, fields
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
-from e2llm_opt.errors import Fault, InputError
-from e2llm_opt.plan.output import STANDARD_OUTPUT, refuse_unwritable, replaced
-from e2llm_opt.plan.parquet import pyarrow_for
+from e2llm_opt.plan.output import replaced
+from e2llm_opt.plan.table_file import csv_writer, is_csv, pyarrow_for, refuse_table_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,42 +87,18 @@ def write_table(rows: Sequence[SweepRow], path: str) -> None:
     InputError
         As :func:`refuse_table_file`, or when the system refuses.
     """
-    refuse_table_file(path)
-    write = _write_csv if _ending(path) == ".csv" else _write_parquet
+    refuse_table_file(path, "a table")
+    write = _write_csv if is_csv(path) else _write_parquet
     with replaced(path) as file:
         write(rows, file)
 
 
-def refuse_table_file(path: str | os.PathLike[str]) -> None:
-    """Refuse what cannot become a table, before a sweep is spent on it.
-
-    Raises
-    ------
-    InputError
-        When *path* ends in neither ``.csv`` nor ``.parquet``, surely cannot be written, or pyarrow
-        is missing for Parquet.
-    """
-    name, ending = os.fspath(path), _ending(path)
-    if name == STANDARD_OUTPUT or ending not in {".csv", ".parquet"}:
-        fault = Fault(file=name, wrong="no format for a table", right="use .csv or .parquet")
-        raise InputError([fault])
-    if ending == ".parquet":
-        pyarrow_for(name)
-    refuse_unwritable(path)
-
-
-def _ending(path: str | os.PathLike[str]) -> str:
-    return PurePath(path).suffix.lower()
-
-
 def _write_csv(rows: Sequence[SweepRow], file: IO[bytes]) -> None:
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        values = (getattr(row, name) for name in COLUMNS)
-        writer.writerow([int(v) if isinstance(v, bool) else v for v in values])
-    text.detach()  # who opened the file closes it
+    with csv_writer(file) as writer:
+        writer.writerow(COLUMNS)
+        for row in rows:
+            values = (getattr(row, name) for name in COLUMNS)
+            writer.writerow([int(v) if isinstance(v, bool) else v for v in values])
 
 
 def _write_parquet(rows: Sequence[SweepRow], file: IO[bytes]) -> None:

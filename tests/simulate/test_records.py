@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from e2llm_opt import InputError
+from e2llm_opt.plan.table_file import refuse_table_file
 from e2llm_opt.simulate import records
-from e2llm_opt.simulate.records import COLUMNS, refuse_records_file
+from e2llm_opt.simulate.records import COLUMNS
 from e2llm_opt.simulate.simulate import simulate
 from tests.simulate.small import ON_DESKTOP, ON_MAC, plan, problem, trace
 
@@ -69,7 +70,7 @@ def test_a_file_of_another_kind_is_refused_and_nothing_is_written(
 
 def test_a_folder_that_is_not_there_is_refused_before_the_simulation(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file or directory"):
-        refuse_records_file(tmp_path / "absent" / "requests.csv")
+        refuse_table_file(tmp_path / "absent" / "requests.csv", "records")
 
 
 def test_parquet_without_pyarrow_is_refused_with_the_remedy(
@@ -77,4 +78,4 @@ def test_parquet_without_pyarrow_is_refused_with_the_remedy(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"pip install 'e2llm-opt\[parquet\]'"):
-        refuse_records_file(tmp_path / "requests.parquet")
+        refuse_table_file(tmp_path / "requests.parquet", "records")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from e2llm_opt import InputError, SweepRow
-from e2llm_opt.sweep.table import COLUMNS, refuse_table_file, write_table
+from e2llm_opt.plan.table_file import refuse_table_file
+from e2llm_opt.sweep.table import COLUMNS, write_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,4 +49,4 @@ def test_parquet_without_pyarrow_is_refused_with_the_remedy(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"pip install 'e2llm-opt\[parquet\]', or write .csv"):
-        refuse_table_file(tmp_path / "t.parquet")
+        refuse_table_file(tmp_path / "t.parquet", "a table")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from e2llm_opt.cost.stages.kernel import Stages, stage_times
+from e2llm_opt.partition.stage_table import stage_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,24 +25,10 @@ def stage_costs(costs: Costs, rows: Ints, demand: Demand) -> Floats:
     embedding and head where the first and the last layer are, infinite where nothing fits or no
     stage may start. The paper counts offloaded blocks, too, but does not say how it times them.
     """
-    rule = costs.spill_rule
-    times = stage_times(
-        Stages(
-            time=demand.time[rows],
-            extra=demand.extra[rows],
-            memory=demand.memory,
-            room=costs.room()[rows],
-            host=rule.host[rows],
-            spillable=rule.spillable,
-            order=rule.order,
-            penalty=demand.penalty[rows],
-            num_layers=costs.fixed_layers[rows],
-        )
-    )
+    times = stage_table(costs, rows, demand)
     allowed = costs.problem.model.allowed_stage_starts
     if allowed is not None:
         is_wrong = np.ones(times.shape[1], dtype=np.bool_)
         is_wrong[[0, *allowed]] = False
         times[:, is_wrong] = np.inf
-    found: Floats = times
-    return found
+    return times

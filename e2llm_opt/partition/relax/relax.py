@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from e2llm_opt.cost.roofline import kv_bytes
-from e2llm_opt.cost.stages.kernel import Stages, stage_times
 from e2llm_opt.partition.collapse import allowed_starts
 from e2llm_opt.partition.partition import decode_demand, mixed_demand, prefill_demand
 from e2llm_opt.partition.relax.kernel import (
@@ -29,6 +28,7 @@ from e2llm_opt.partition.relax.large import (
     prefill_large,
 )
 from e2llm_opt.partition.relax.tables import Loads, Rules, Windows
+from e2llm_opt.partition.stage_table import not_faster, stage_table
 from e2llm_opt.problem import Role
 from e2llm_opt.runtime import MixedPause
 
@@ -200,10 +200,7 @@ class Relaxation:
         rules, demand = self.rules, prefill_demand(self._costs, 1)
         if not rules.is_pipelined:
             return self._only(self._one(demand))
-        hop = self._one(demand)[2]
-        slack = np.where(np.isfinite(hop), hop, 0.0).max(axis=1)
         cards = self._cards(Role.PREFILL, self._heads) / rules.chunks
-        cards[:, :, :-1] -= slack[:, None, None]  # a stage takes its hop, too; the cards do not
         return self._only(self._one(demand, cards))
 
     @cached_property
@@ -226,24 +223,9 @@ class Relaxation:
         return mixed_demand(self._costs, entry.least, entry.batch, weight)
 
     def _one(self, demand: Demand, least: Floats | None = None) -> tuple[Floats, ...]:
-        """Return the windows of *demand*, no stage shorter than *least* [K, L+1, L+1] [s]."""
+        """Return the windows of *demand*, no stage with its hop below *least* [K, L+1, L+1] [s]."""
         costs, heads = self._costs, self._heads
-        rule = costs.spill_rule
-        times = stage_times(
-            Stages(
-                time=demand.time[heads],
-                extra=demand.extra[heads],
-                memory=demand.memory,
-                room=costs.room()[heads],
-                host=rule.host[heads],
-                spillable=rule.spillable,
-                order=rule.order,
-                penalty=demand.penalty[heads],
-                num_layers=costs.fixed_layers[heads],
-            )
-        )
-        if least is not None:
-            times = np.maximum(times, least)
+        times = stage_table(costs, heads, demand)
         head = 1 if costs.problem.runtime.head == "first" else 2
         extra = np.ascontiguousarray(demand.extra[heads])
         hop = sum(
@@ -251,6 +233,9 @@ class Relaxation:
         )
         size, weight = demand.back
         back = weight * self._hop(size) if weight > 0 else np.zeros((1, 1))
+        if least is not None:
+            full = np.broadcast_to(hop, (len(heads), len(heads)))
+            times = not_faster(times, least, full)
         return (*windows(times, extra, self._starts, head), hop, np.asarray(back.min()))
 
     def _hop(self, num_bytes: float) -> Floats:
