@@ -287,6 +287,10 @@ class Costs:
         is_ring = self.problem.runtime.topology == "ring"
         return is_ring or bool(host[anchor] in {host[source], host[target]})
 
+    def group(self, cut: Cut) -> tuple[int, ...]:
+        """Return the classes of the devices that hold layers, sorted."""
+        return tuple(sorted(self.classes.class_of[d] for d, _, _ in cut))
+
     def anchor(self, first: int, last: int) -> int:
         """Return the device whose host is the centre of a star: the one with the head."""
         return first if self.problem.runtime.head == "first" else last

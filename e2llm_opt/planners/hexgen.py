@@ -119,7 +119,7 @@ class HexGen(Planner):
             replica = self.candidates.find(group, Role.MIXED, self._variant)
             if replica is None:
                 continue
-            part = tuple(sorted(self.costs.classes.class_of[d] for d, _, _ in replica.cut))
+            part = self.costs.group(replica.cut)
             again = self.candidates.find(part, Role.MIXED, self._variant)
             if again is not None and again.num_devices == len(part):
                 found.append(part)

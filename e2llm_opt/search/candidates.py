@@ -154,9 +154,8 @@ class Candidates:
             if found is not None:
                 self._take(found)
             self._kept[key] = found
-        if variant is Variant.RATE and self.columns.best(group, role) is not None:
-            return self.columns.best(group, role)
-        return self._kept[key]
+        best = self.columns.best(group, role) if variant is Variant.RATE else None
+        return best or self._kept[key]
 
     def improve(self, group: Group, role: Role, cut: Cut, slots: int) -> None:
         """Keep a replica with *cut* and *slots*, both known to be legal."""
@@ -175,8 +174,7 @@ class Candidates:
 
         The replica must stand on the first devices of each class.
         """
-        class_of = self.costs.classes.class_of
-        group = tuple(sorted(class_of[d] for d, _, _ in replica.cut))
+        group, class_of = self.costs.group(replica.cut), self.costs.classes.class_of
         if group != replica.group:
             waiting = {k: list(rows) for k, rows in self.rows.items()}
             cut = tuple((waiting[class_of[d]].pop(0), a, b) for d, a, b in replica.cut)
@@ -212,8 +210,7 @@ class Candidates:
         slots = self._most_fast(cut, role, at_most)
         if at_most is None and self.costs.problem.objective is Objective.MAX_CONTEXT:
             slots = min(slots, slots_of(self.costs, role))
-        group = tuple(sorted(self.costs.classes.class_of[d] for d, _, _ in cut))
-        return self._candidate(group, role, cut, slots) if slots >= 1 else None
+        return self._candidate(self.costs.group(cut), role, cut, slots) if slots >= 1 else None
 
     def concrete(self, group: Group) -> tuple[int, ...]:
         """Return device rows for *group*: the first of each class."""

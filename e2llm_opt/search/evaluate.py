@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -259,5 +259,7 @@ class Evaluator:
             candidate = self.candidates.find(group, role, variant)
             if candidate is None:
                 return None
-            placed.append(moved(candidate, self.candidates.concrete(group), rows))
+            there = moved(candidate, self.candidates.concrete(group), rows)
+            # The best one known by now may leave devices idle that another had used.
+            placed.append(replace(there, group=self.costs.group(there.cut)))
         return tuple(placed)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.problem import Role
-    from e2llm_opt.search.candidates import Candidate, Group
+    from e2llm_opt.search.candidates import Candidate
 
     Floats = NDArray[np.float64]
 
@@ -116,8 +116,8 @@ class Hierarchy:
         for _, group, role in known[:_MAX_PATTERNS]:
             replica = columns.best(group, role)
             if replica is not None:
-                useful = tuple(sorted(self._bare.classes.class_of[d] for d, _, _ in replica.cut))
-                yield _Pattern(Counter(useful), replica, columns.rate(group, role))
+                useful = Counter(self._bare.group(replica.cut))
+                yield _Pattern(useful, replica, columns.rate(group, role))
 
     def _counts(self, rows: Sequence[int]) -> Counter[int]:
         return Counter(self._bare.classes.class_of[d] for d in rows)
@@ -175,14 +175,13 @@ class Hierarchy:
         waiting: dict[int, list[int]] = {}
         for d in rows:
             waiting.setdefault(self._bare.classes.class_of[d], []).append(d)
-        class_of, found = self._costs.classes.class_of, []
+        found: list[Candidate] = []
         for one in packing:
             old = [d for d, _, _ in one.replica.cut]
             new = [waiting[self._bare.classes.class_of[d]].pop(0) for d in old]
-            group: Group = tuple(sorted(class_of[d] for d in new))
-            replica: Candidate | None = replace(moved(one.replica, old, new), group=group)
-            if not is_alike and replica is not None:
-                replica = self._candidates.at_cut(replica.cut, replica.role, replica.slots)
-            if replica is not None:
-                found.append(replica)
+            there = moved(one.replica, old, new)
+            replica: Candidate | None = replace(there, group=self._costs.group(there.cut))
+            if not is_alike:
+                replica = self._candidates.at_cut(there.cut, there.role, there.slots)
+            found += [] if replica is None else [replica]
         return found

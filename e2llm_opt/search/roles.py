@@ -199,8 +199,7 @@ class RoleChooser:
         for role in self._roles:
             found = self._evaluator.candidates.find(group, role, variant)
             if found is not None:
-                classes = self._evaluator.costs.classes.class_of
-                return tuple(sorted(classes[d] for d, _, _ in found.cut))
+                return self._evaluator.costs.group(found.cut)
         return ()
 
     def _pick(
