@@ -35,8 +35,6 @@ def variants(problem: Problem) -> tuple[Variant, ...]:
         return (Variant.CONTEXT,)
     if problem.objective is Objective.THROUGHPUT:
         return (Variant.RATE,)
-    if problem.workload.rate_per_s == 0:
-        return (Variant.LATENCY,)
-    if problem.objective is Objective.LATENCY:
+    if problem.workload.rate_per_s == 0 or problem.objective is Objective.LATENCY:
         return (Variant.LATENCY, Variant.RATE)
     return (Variant.RATE, Variant.LATENCY)

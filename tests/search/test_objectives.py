@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 
 import e2llm_opt
-from e2llm_opt import Constraints, Device, Infeasible, InputError, Inventory, Objective, Plan
+from benchmarks import optimality_set
+from e2llm_opt import (
+    Constraints,
+    Device,
+    Infeasible,
+    InputError,
+    Inventory,
+    Lengths,
+    Objective,
+    Plan,
+)
 from e2llm_opt.model.hf_config import facts
 from tests.oracles import World
 from tests.strategies import problems
@@ -213,3 +223,16 @@ def test_ranked_plans_differ_and_the_first_is_the_plan(problem: Problem) -> None
 def test_no_plans_at_all_cannot_be_asked_for() -> None:
     with pytest.raises(InputError, match="top must be at least 1"):
         e2llm_opt.plans(llama(fleet(None), rate_per_s=0.05), top=0)
+
+
+def test_a_long_prompt_goes_through_a_pipeline_though_nothing_arrives_yet() -> None:
+    """Chunks overlap: two equal devices take 13 s, one alone 23 s. The least sum does not show it."""
+    problem = optimality_set.instance("classes-2-in-1-0")
+    workload = replace(
+        problem.workload, prompt=Lengths(mean=4096.0), output=Lengths(mean=4.0), rate_per_s=0.0
+    )
+    problem = replace(problem, objective=Objective.WAITING_TIME, workload=workload)
+    found = e2llm_opt.plan(problem)
+    assert isinstance(found, Plan)
+    assert [len(replica.stages) for replica in found.replicas] == [2]
+    assert found.predicted.latency_s == pytest.approx(13.226, rel=1e-3)
