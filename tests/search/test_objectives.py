@@ -226,7 +226,7 @@ def test_no_plans_at_all_cannot_be_asked_for() -> None:
 
 
 def test_a_long_prompt_goes_through_a_pipeline_though_nothing_arrives_yet() -> None:
-    """Chunks overlap: two equal devices take 13 s, one alone 23 s. The least sum does not show it."""
+    """Chunks overlap: two equal devices take 13 s, one alone 23 s; the least sum is one's."""
     problem = optimality_set.instance("classes-2-in-1-0")
     workload = replace(
         problem.workload, prompt=Lengths(mean=4096.0), output=Lengths(mean=4.0), rate_per_s=0.0
