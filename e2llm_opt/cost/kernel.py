@@ -26,6 +26,8 @@ _MUCH_FASTER, _SPARE = 4.0, 30
 """A pool so many times faster than the load needs no more than so many further slots."""
 _NEGLIGIBLE, _TOO_LARGE, _NOTHING = 1e-18, 1e200, 1e-12
 """Relative probability after which a chain may end, scaled down above; share that is none."""
+_LEAST_LOAD = 1e-12
+"""Share of the capacity that arrives where nothing does: shares of replicas need some."""
 _NO_TRAFFIC = 1e-6
 """Share of the requests below which a MIXED replica is none that prompts are sent to."""
 _TIE_S = 1e-9
@@ -330,7 +332,7 @@ def _settle(p: Pool, ladders: Ladders, roles: Ints, values: Floats) -> Floats:
     """Fill in the figures below capacity, and return the rates [R] [1/s]."""
     servers, slots = ladders
     capacity, output = values[CAPACITY], p.load[1]
-    arrival = max(p.load[0], 1e-9 * capacity)
+    arrival = max(p.load[0], _LEAST_LOAD * capacity)
     most = capacity if (roles == MIXED).any() else slots.total
     both = _total(slots.full, roles, MIXED)
     is_both = 0.0 < both < slots.total

@@ -6,6 +6,8 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from e2llm_opt.search.roles import RoleChooser
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_NEIGHBOURS = 120
 """Groupings that are judged at most."""
+_MAX_ASSIGNMENTS = 3**6
+"""Of roles; with more, a neighbour takes seconds, and single roles are changed instead."""
 
 
 def climb(search: Search, variant: Variant, stop: Stop) -> None:
@@ -25,6 +29,7 @@ def climb(search: Search, variant: Variant, stop: Stop) -> None:
     """
     available = {k: len(rows) for k, rows in search.candidates.rows.items()}
     left = MAX_NEIGHBOURS if stop.max_refinements else 0
+    chooser = RoleChooser(search.evaluator, search.roles, _MAX_ASSIGNMENTS)
     count, best = itertools.count(1), search.best_key()
     while best is not None and left > 0:
         start = search.archive.choices(search.aim)[0]
@@ -36,7 +41,7 @@ def climb(search: Search, variant: Variant, stop: Stop) -> None:
             if not search.rules.allows(packing):
                 continue
             left -= 1
-            search.archive.offer(search.chooser.best(packing, variant, search.archive.worst()))
+            search.archive.offer(chooser.best(packing, variant, search.archive.worst()))
             search.tell("neighbour", next(count), search.archive.choices(search.aim)[:1])
             if search.best_key() != best:
                 break
