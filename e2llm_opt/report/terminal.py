@@ -26,6 +26,8 @@ _PROOFS = {
     Proof.BOUNDED: "proven bound",
     Proof.NONE: "no proof",
 }
+_CLOSE = 1e-5
+"""A gap that is none."""
 
 
 def print_plan(plan: Plan, file: IO[str]) -> None:
@@ -115,7 +117,7 @@ def _predicted(plan: Plan) -> RenderableType:
     grid = Table.grid(padding=(0, 3, 0, 0))
     price = "-" if figures.cost_per_hour is None else f"{figures.cost_per_hour:.3g}/h"
     power = "-" if figures.power_w is None else f"{number(figures.power_w)} W"
-    best = f"{rate(bound.capacity_per_s)}, gap {percent(bound.gap)}, {_PROOFS[bound.proof]}"
+    best = f"{rate(bound.capacity_per_s)}, gap {percent(bound.gap)}, {_proof(plan)}"
     rows = (
         ("waiting time", seconds(figures.waiting_time_s), "capacity", rate(figures.capacity_per_s)),
         ("TTFT", seconds(figures.ttft_s), "bound", best if bound.capacity_per_s else "none"),
@@ -130,6 +132,15 @@ def _predicted(plan: Plan) -> RenderableType:
     asked = rate(plan.problem.workload.get("rate_per_s"))
     above = f"Not stable: {asked} arrive, more than the capacity; the queue grows for ever."
     return Group(grid, Text(above, style="bold red"))
+
+
+def _proof(plan: Plan) -> str:
+    """Say what is proven: a plan can be the best by its objective far below the best capacity."""
+    bound = plan.bound
+    if bound.proof is Proof.OPTIMAL and (bound.gap or 0.0) > _CLOSE:
+        objective = str(plan.problem.options.get("objective", "plan"))
+        return f"{objective.replace('_', ' ')} {_PROOFS[bound.proof]}"
+    return _PROOFS[bound.proof]
 
 
 def _longest(plan: Plan) -> int:

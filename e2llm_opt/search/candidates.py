@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-_MAX_ASKED = 12
 _NOTHING: tuple[float, int, Cut] = (0.0, 0, ())
 Group = tuple[int, ...]
 """A replica's devices as sorted class numbers, one entry a device."""
@@ -311,7 +310,7 @@ class Candidates:
             best = max(alone, key=lambda found: found[0], default=_NOTHING)
         asked: set[int] = set()
         waiting = slot_counts(self.costs, devices, self._effort.max_states)
-        while waiting:
+        while waiting and len(asked) < self._effort.max_asked:
             slots = waiting.pop(0)
             if slots in asked:
                 continue
@@ -320,7 +319,7 @@ class Candidates:
                 found = self._best_slots(cut, role)
                 if found[0] > best[0] * (1 + 1e-12):
                     best = found
-            if best[1] and best[1] not in asked and len(asked) < _MAX_ASKED:
+            if best[1] and best[1] not in asked:
                 waiting.insert(0, best[1])
         return self._candidate(group, role, best[2], best[1]) if best[1] else None
 

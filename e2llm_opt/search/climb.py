@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from e2llm_opt.search.roles import RoleChooser
+from e2llm_opt.search.roles import RoleChooser, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,8 @@ def climb(search: Search, variant: Variant, stop: Stop) -> None:
             if not search.rules.allows(packing):
                 continue
             left -= 1
-            search.archive.offer(chooser.best(packing, variant, search.archive.worst()))
+            hopeless = search.archive.worst().get(Scope.ANY)
+            search.archive.offer(chooser.best(packing, variant, hopeless))
             search.tell("neighbour", next(count), search.archive.choices(search.aim)[:1])
             if search.best_key() != best:
                 break

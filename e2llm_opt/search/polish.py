@@ -11,7 +11,7 @@ from e2llm_opt.search.roles import ROLES_OF, Scope, engine_roles
 from e2llm_opt.search.variant import all_variants
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from e2llm_opt.search.candidates import Candidate
     from e2llm_opt.search.evaluate import Evaluator, Outcome
@@ -22,16 +22,25 @@ _NO_TRAFFIC = (1e-12, 1e-6)
 """Shares of the requests below which a replica counts as idle."""
 
 
-def polish(evaluator: Evaluator, outcome: Outcome, scope: Scope, rules: Rules) -> Outcome:
+def polish(
+    evaluator: Evaluator,
+    outcome: Outcome,
+    scope: Scope,
+    rules: Rules,
+    is_late: Callable[[], bool] = bool,
+) -> Outcome:
     """Return *outcome* after changes of single replicas, as long as its key improves.
 
-    Replicas without traffic are dropped where that leaves the key as good (fewer devices).
+    Replicas without traffic are dropped where that leaves the key as good (fewer devices). Once
+    *is_late*, it is returned as it is by then.
     """
     best = outcome
     own_rates = OwnRates(evaluator.candidates)
     for _ in range(_MAX_ROUNDS):
         found = best
         for replicas in _changes(evaluator, best, scope, rules):
+            if is_late():
+                return found
             if scope is Scope.ADAPTED and not own_rates.is_obeyed(replicas):
                 continue
             found = evaluator.better(replicas, found) or found
@@ -51,7 +60,8 @@ def without_idle(evaluator: Evaluator, outcome: Outcome, rules: Rules) -> Outcom
 def _changes(
     evaluator: Evaluator, outcome: Outcome, scope: Scope, rules: Rules
 ) -> Iterator[tuple[Candidate, ...]]:
-    """Yield the outcome's replicas with one of them changed, or without one."""
+    """Yield the outcome's replicas without idle ones, then with one changed or left out."""
+    yield from _without_idle(outcome, rules)
     replicas = outcome.replicas
     for i, replica in enumerate(replicas):
         rest = (*replicas[:i], *replicas[i + 1 :])
@@ -61,7 +71,6 @@ def _changes(
             changed = (*replicas[:i], other, *replicas[i + 1 :])
             if is_whole(changed):
                 yield changed
-    yield from _without_idle(outcome, rules)
 
 
 def _without_idle(outcome: Outcome, rules: Rules) -> Iterator[tuple[Candidate, ...]]:

@@ -157,7 +157,7 @@ class QuickJudge:
             return 2 * _UNFIT
         if not rules.allows(packing):
             return _UNFIT * (1 + rules.distance(packing))
-        found = self._chooser.best(packing, self.variant)
+        found = self._chooser.best(packing, self.variant, self.archive.worst().get(Scope.ANY))
         self.archive.offer(found)
         if aim not in found:
             return _UNFIT

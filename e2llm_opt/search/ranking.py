@@ -22,8 +22,8 @@ Key = tuple[float, ...]
 """Sorts plans: the smaller, the better."""
 STABLE, UNSTABLE, IMPOSSIBLE = 0.0, 1.0, 2.0
 _NO_STEADY_STATE = 1e300
-_HALF_UNIT = np.int64(1) << 28
-"""Of the last of the 24 binary digits that are kept of 53."""
+_FINE, _COARSE = np.int64(1) << 28, np.int64(1) << 42
+"""Half a unit of the last of the 24, or 10, binary digits that are kept of 53."""
 
 
 class Ranking:
@@ -85,7 +85,8 @@ class Ranking:
         keys[:, 4], price, longest = fixed.T
         is_stable = wait < np.inf
         units = np.minimum(np.rint(wait / self.wait_unit_s), _NO_STEADY_STATE)
-        latency = np.minimum(_rounded(latency), _NO_STEADY_STATE)
+        # Nobody wants ten devices more for a latency that is a thousandth shorter.
+        latency = np.minimum(_rounded(latency, _COARSE), _NO_STEADY_STATE)
         if self._objective is Objective.THROUGHPUT:
             keys[:, 1:4] = np.stack(
                 [_rounded(1.0 / np.maximum(capacity, 1e-300)), units, latency], 1
@@ -129,12 +130,12 @@ def longest_request(replicas: Iterable[Candidate]) -> float:
     return float(max(most[Role.MIXED], min(most[Role.PREFILL], most[Role.DECODE])))
 
 
-def _rounded(values: Floats) -> Floats:
+def _rounded(values: Floats, half_unit: np.int64 = _FINE) -> Floats:
     """Keep 24 binary digits, seven decimal ones: what differs less is equal.
 
     Half a unit is added and the rest cut off in the bits of the number: infinity stays infinite,
     and a power of two changes nothing.
     """
     bits = np.ascontiguousarray(values).view(np.int64)
-    short: Floats = ((bits + _HALF_UNIT) & ~(2 * _HALF_UNIT - 1)).view(np.float64)
+    short: Floats = ((bits + half_unit) & ~(2 * half_unit - 1)).view(np.float64)
     return short

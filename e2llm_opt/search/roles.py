@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice, product
+from itertools import combinations_with_replacement, islice, product
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
     from e2llm_opt.search.variant import Variant
 
     Ints = NDArray[np.int64]
+    Kinds = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    # Of equal groups: where they stand, and which role codes each can have.
 
-MAX_REPLICAS = 12
-"""Most replicas whose roles are enumerated (DESIGN section 6)."""
+_MAX_ASSIGNMENTS = 3**8
+"""Most role assignments that are judged one by one: all that eight unlike replicas can have."""
 _ROLE_OF = {code: role for role, code in ROLE_CODES.items()}
 _NONE: MappingProxyType[Scope, Key] = MappingProxyType({})
 MOST_CHOICES = 256
@@ -110,7 +113,7 @@ class RoleChooser:
         self,
         evaluator: Evaluator,
         roles: tuple[Role, ...],
-        max_assignments: int = 3**MAX_REPLICAS,
+        max_assignments: int = _MAX_ASSIGNMENTS,
         max_moves: int = 20,
     ) -> None:
         self._evaluator = evaluator
@@ -118,11 +121,11 @@ class RoleChooser:
         self._wanted = evaluator.costs.problem.constraints.roles
         self._max_assignments, self._max_moves = max_assignments, max_moves
         self._own_rates = OwnRates(evaluator.candidates)
-        self._known: dict[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], Ints] = {}
+        self._known: dict[Kinds, Ints] = {}
         self._options: dict[tuple[Group, Variant], tuple[int, ...]] = {}
 
     def best(
-        self, groups: Sequence[Group], variant: Variant, worst: Mapping[Scope, Key] = _NONE
+        self, groups: Sequence[Group], variant: Variant, hopeless: Key | None = None
     ) -> dict[Scope, list[Choice]]:
         """Return the best assignments in which every group has a role, for each scope, best first.
 
@@ -132,16 +135,17 @@ class RoleChooser:
             Disjoint groups.
         variant
             Which cuts.
-        worst
-            Choices of a scope with a greater key are of no use.
+        hopeless
+            Where not all assignments can be judged, and the first ones have a greater key, no
+            more are tried.
         """
         rows = self.assignments(groups, variant)
         if rows is not None:
-            return self._pick([(groups, rows)], variant, worst)
+            return self._pick([(groups, rows)], variant)
         options = [self.options(group, variant) for group in groups]
         if not groups or not all(options):
             return {}
-        return self._by_advantage(groups, variant, options)
+        return self._by_advantage(groups, variant, options, hopeless)
 
     def given(
         self, groups: Sequence[Group], roles: Sequence[Role], variant: Variant
@@ -164,10 +168,17 @@ class RoleChooser:
         options = [self.options(group, variant) for group in groups]
         if not groups or not all(options):
             return None
-        size = float(np.prod([float(len(option)) for option in options]))
-        if len(groups) > MAX_REPLICAS or size > self._max_assignments:
+        places: dict[Group, list[int]] = {}
+        for i, group in enumerate(groups):
+            places.setdefault(group, []).append(i)
+        kinds = tuple((tuple(own), options[own[0]]) for own in places.values())
+        size = math.prod(math.comb(len(own) + len(ways) - 1, len(own)) for own, ways in kinds)
+        if size > self._max_assignments:
             return None
-        return self._assignments(groups, options)
+        if kinds not in self._known:
+            rows = np.array(list(_assignments(kinds, len(groups))), dtype=np.int64)
+            self._known[kinds] = rows.reshape(-1, len(groups))
+        return self._known[kinds]
 
     def options(self, group: Group, variant: Variant) -> tuple[int, ...]:
         """Return the role codes that a group can play with layers on every device."""
@@ -181,18 +192,6 @@ class RoleChooser:
                 if candidate is not None and candidate.num_devices == len(group)
             )
         return self._options[key]
-
-    def _assignments(self, groups: Sequence[Group], options: list[tuple[int, ...]]) -> Ints:
-        """Return all role codes [A, R]; equal groups take roles in order, so that none repeats."""
-        twins = tuple(
-            max((j for j in range(i) if groups[j] == group), default=-1)
-            for i, group in enumerate(groups)
-        )
-        key = (twins, tuple(options))
-        if key not in self._known:
-            rows = np.array(list(_assignments(*key)), dtype=np.int64)
-            self._known[key] = rows.reshape(-1, len(groups))
-        return self._known[key]
 
     def part(self, group: Group, variant: Variant) -> Group:
         """Return the classes of *group* that get layers in some role; empty where none can be."""
@@ -244,11 +243,16 @@ class RoleChooser:
         return {scope: kept for scope, kept in found.items() if kept}
 
     def _by_advantage(
-        self, groups: Sequence[Group], variant: Variant, options: list[tuple[int, ...]]
+        self,
+        groups: Sequence[Group],
+        variant: Variant,
+        options: list[tuple[int, ...]],
+        hopeless: Key | None,
     ) -> dict[Scope, list[Choice]]:
         """Sort by prefill rate / decode rate: PREFILL in front, DECODE behind, MIXED between.
 
-        Optimal for the divisible problem; then any one role is changed while that helps.
+        Optimal for the divisible problem; then any one role is changed while that helps, unless
+        the start is hopeless.
         """
         pool = self._evaluator.pool(groups, variant)
         slots = np.maximum(pool.decode_slots, 1)
@@ -263,6 +267,8 @@ class RoleChooser:
         for _ in range(self._max_moves):
             if Scope.ANY not in found:
                 break
+            if hopeless is not None and found[Scope.ANY][0].key > hopeless:
+                break
             codes = [ROLE_CODES[role] for role in found[Scope.ANY][0].roles]
             rows = np.array(list(_neighbours(codes, options)), dtype=np.int64)
             other = self._pick([(groups, rows.reshape(-1, len(groups)))], variant)
@@ -275,13 +281,15 @@ class RoleChooser:
         return found
 
 
-def _assignments(
-    twins: tuple[int, ...], options: tuple[tuple[int, ...], ...]
-) -> Iterator[tuple[int, ...]]:
-    """Yield role codes for all groups; *twins* names the equal group before each one, or -1."""
-    for codes in product(*options):
-        is_first = all(j < 0 or codes[j] <= codes[i] for i, j in enumerate(twins))
-        if is_first and _is_paired(codes):
+def _assignments(kinds: Kinds, num: int) -> Iterator[list[int]]:
+    """Yield role codes for all *num* groups; equal groups take them in order, so none repeats."""
+    ways = [combinations_with_replacement(sorted(ways), len(own)) for own, ways in kinds]
+    for chosen in product(*ways):
+        codes = [0] * num
+        for (own, _), found in zip(kinds, chosen, strict=True):
+            for i, code in zip(own, found, strict=True):
+                codes[i] = code
+        if _is_paired(codes):
             yield codes
 
 

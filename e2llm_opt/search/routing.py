@@ -181,19 +181,18 @@ def _relieve(
         pool *= wanted / pool.sum()
     if (matrix @ pool <= bound * (1 + 1e-9)).all():
         return limit, {flow: float(rate) for flow, rate in zip(order, pool, strict=True)}
-    # Least total deviation |x - pool|: one more variable d >= |x - pool| for each flow.
+    # Least total deviation: x = pool + more - less.
     num = len(order)
-    eye = np.eye(num)
-    zero = np.zeros((len(matrix), num))
     found = linprog(
-        np.concatenate([np.zeros(num), np.ones(num)]),
-        A_ub=np.block([[matrix, zero], [eye, -eye], [-eye, -eye]]),
-        b_ub=np.concatenate([bound, pool, -pool]),
-        A_eq=np.concatenate([np.ones(num), np.zeros(num)])[None, :],
-        b_eq=[wanted],
+        np.ones(2 * num),
+        A_ub=np.hstack([matrix, -matrix]),
+        b_ub=bound - matrix @ pool,
+        A_eq=np.concatenate([np.ones(num), -np.ones(num)])[None, :],
+        b_eq=[wanted - pool.sum()],
+        bounds=[*[(0.0, None)] * num, *((0.0, float(most)) for most in pool)],
         method="highs",
     )
-    x = found.x[:num] if found.x is not None else pool
+    x = pool if found.x is None else np.maximum(pool + found.x[:num] - found.x[num:], 0.0)
     return limit, {flow: float(rate) for flow, rate in zip(order, x, strict=True)}
 
 

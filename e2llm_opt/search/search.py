@@ -23,6 +23,7 @@ from e2llm_opt.search.quick import QuickJudge, evolve_alone, is_for_capacity, us
 from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.roles import ROLES_OF, RoleChooser, Scope, engine_roles, wanted_roles
 from e2llm_opt.search.rules import Rules
+from e2llm_opt.search.stop import Stop
 from e2llm_opt.search.variant import Variant, variants
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from e2llm_opt.search.quick import Evolver
     from e2llm_opt.search.ranking import Key
     from e2llm_opt.search.roles import Choice
-    from e2llm_opt.search.stop import Stop
 
 _BATCH = 128
 """Sets of groups that are judged together: an array more costs less than a call more."""
@@ -82,6 +82,8 @@ class Search:
         The bound on capacity, and the method that reaches it.
     found
         Outcomes that were found as a whole: the sites of very many devices, packed.
+    stop
+        Limits of the last run.
     is_complete
         Whether all groupings were judged, in all roles and with every kind of cut.
     """
@@ -110,12 +112,14 @@ class Search:
         self.exact = Exact(self.candidates, self.rules)
         self.is_complete = False
         self.found: list[Outcome] = []
+        self.stop = Stop()
         self.baselines = self._baselines()
         alone = [outcome.unloaded_latency_s for outcome in self.baselines.values()]
         self.evaluator.ranking.wait_unit_s = max(1e-3, 0.01 * min(alone, default=0.0))
 
     def run(self, stop: Stop, seed: int) -> None:
         """Fill the archive: the exact method, every packing of few devices, or evolution."""
+        self.stop = stop
         if self._is_for_sites(stop):
             self._pack_sites(stop)
             return
@@ -199,7 +203,9 @@ class Search:
         found = self.archive.best(scope, self.evaluator)
         is_quick = len(self.devices) <= MAX_DEVICES or scope is not Scope.ADAPTED
         if found is not None and (is_quick or scope is self.aim):
-            found = polish(self.evaluator, found, scope, self.rules)
+            found = polish(
+                self.evaluator, found, scope, self.rules, lambda: self.is_late(self.stop)
+            )
         if scope is self.aim and Role.MIXED in ROLES_OF[scope]:
             allowed = [*self._allowed(), *filter(self.rules.is_obeyed, self.found)]
             outcomes = [found, *allowed] if found is not None else allowed
