@@ -19,6 +19,14 @@ NUM_SEEDS = 9
 DISTINCT = range(4, 11)
 CLASSES = ((12, 3), (12, 4), (16, 4), (20, 4), (24, 5), (30, 5), (36, 6), (40, 6))
 LARGE = ((64, 8), (64, 64))
+_SHAPES = {
+    "llama-3.1-8b": (32, 4096, 128_256, 32, 8, 14_336),
+    "qwen3-14b": (40, 5120, 151_936, 40, 8, 17_408),
+    "qwen2.5-32b": (64, 5120, 152_064, 40, 8, 27_648),
+}
+"""Layers, hidden size, vocabulary, heads, KV heads and FFN of the models, by seed."""
+_GIB_NEEDED = {"llama-3.1-8b": 6.0, "qwen3-14b": 12.0, "qwen2.5-32b": 26.0}
+"""In 4 bits, with some slots: a model that all devices do not hold gives way to a smaller one."""
 HUGE = ((300, 300), (1000, 12))
 _ONE_SITE, _DEVICES_PER_SITE = 100, 50
 
@@ -29,7 +37,10 @@ def names() -> Iterator[str]:
     for num in DISTINCT:
         for seed in range(NUM_SEEDS):
             yield f"distinct-{num}-{seed}"
-    for num, classes in (*CLASSES, *LARGE, *HUGE):
+    for num, classes in CLASSES:
+        for seed in range(len(_SHAPES)):
+            yield f"classes-{num}-in-{classes}-{seed}"
+    for num, classes in (*LARGE, *HUGE):
         yield f"classes-{num}-in-{classes}-0"
 
 
@@ -37,8 +48,8 @@ def quick_names() -> tuple[str, ...]:
     """Return a few of each size."""
     return (
         *neutral.ANNEALING,
-        *(f"distinct-{num}-0" for num in DISTINCT),
-        *("classes-12-in-3-0", "classes-20-in-4-0", "classes-40-in-6-0"),
+        *(f"distinct-{num}-{num % len(_SHAPES)}" for num in DISTINCT),
+        *("classes-12-in-3-2", "classes-20-in-4-1", "classes-40-in-6-0"),
     )
 
 
@@ -55,7 +66,10 @@ def instance(name: str) -> Problem:
 
 
 def _problem(num: int, classes: int, seed: int) -> Problem:
-    """Return *num* devices of some classes on a switch a site, Llama 3.1 8B in 4 bits."""
+    """Return *num* devices of some classes on a switch a site, and a model in 4 bits.
+
+    The model goes by the seed: one that most devices hold alone, or that takes two, or more.
+    """
     rng = np.random.default_rng((num, classes, seed))
     kinds = [_kind(rng) for _ in range(classes)]
     of = [d % classes for d in range(num)]
@@ -73,24 +87,32 @@ def _problem(num: int, classes: int, seed: int) -> Problem:
     ]
     if sites > 1:
         links += [_trunk(lan, rng) for lan in dict.fromkeys(at)]
-    facts = ModelFacts(
-        name="llama-3.1-8b",
-        num_hidden_layers=32,
-        hidden_size=4096,
-        vocab_size=128_256,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        intermediate_size=14_336,
-    )
     return Problem(
         inventory=Inventory(devices=devices, links=tuple(links)),
-        facts=facts,
+        facts=_facts(sum(own.memory_bytes for own in devices), seed),
         runtime=runtime("generic", max_slots=16),
         workload=Workload(
             prompt=Lengths(mean=512), output=Lengths(mean=256), rate_per_s=0.25 * num
         ),
         weights="q4_k_m",
         objective=Objective.THROUGHPUT,
+    )
+
+
+def _facts(memory_bytes: float, seed: int) -> ModelFacts:
+    """Return the seed's model, or the largest that *memory_bytes* hold."""
+    fits = [name for name, need in _GIB_NEEDED.items() if need * _GIB <= memory_bytes]
+    name = fits[min(seed % len(_SHAPES), len(fits) - 1)]
+    layers, hidden, vocabulary, heads, kv_heads, ffn = _SHAPES[name]
+    return ModelFacts(
+        name=name,
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        vocab_size=vocabulary,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=128,
+        intermediate_size=ffn,
     )
 
 

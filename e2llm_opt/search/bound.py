@@ -35,7 +35,7 @@ _MAX_AT_ONCE = 400
 """Columns that enter the program together."""
 _ALL_AT_ONCE = 1500
 _NUM_NEXT = 16
-"""Columns made exact beside those of an optimum with whole replicas."""
+"""Columns made exact beside those of an optimum with whole replicas; twice as many each time."""
 _SHARE_OF_GAP, _LEAST_SHARE = 0.2, 0.02
 """Of the gap that is left: HiGHS need not be more precise while columns are not exact."""
 _MAX_NODES, _FEW_NODES = 20_000, 200
@@ -318,6 +318,7 @@ class CapacityBound:
     def _whole(self, solved: Solved) -> Iterator[None]:
         """Solve with whole replicas over the columns that may take part, until all are exact."""
         ceiling, is_whole, share = solved.value, False, _SHARE_OF_GAP
+        more = _NUM_NEXT
         while not self._is_close() and ceiling > 0:
             worth = self._reduced(solved)
             chosen = np.flatnonzero(worth + ceiling >= self._known)
@@ -338,7 +339,8 @@ class CapacityBound:
                 return
             is_new = self._sharpen(chosen[found.x > _SOME])
             if is_new:
-                self._sharpen(self._next(worth))
+                self._sharpen(self._next(worth, more))
+                more *= 2
             self._take(chosen, found.x)
             yield
             is_whole = not is_new
@@ -347,10 +349,10 @@ class CapacityBound:
                     return
                 share = 0.0  # all of it is exact: what is left is the solver's own gap
 
-    def _next(self, worth: Floats) -> Ints:
+    def _next(self, worth: Floats, num: int) -> Ints:
         """Return the most promising columns that are not exact: they would be taken next."""
         order = np.argsort(-worth, kind="stable")
-        return np.array([v for v in order.tolist() if v not in self._is_refined][:_NUM_NEXT], int)
+        return np.array([v for v in order.tolist() if v not in self._is_refined][:num], int)
 
     def _take(self, chosen: Ints, x: Floats) -> None:
         """Keep a packing, its groups without the devices that idle, and its true capacity."""
