@@ -4,7 +4,8 @@ The two inventories in benchmarks/instances (edge4.json, edge8.json) and the sco
 those of a comparison of public schedulers: Llama 2 7B in FP16 on four and eight unlike devices,
 512 prompt and 128 output tokens, every replica serves both phases with 8 slots, a roofline at 50 %
 of compute and 70 % of bandwidth, a hop of half the round trip + bytes / bandwidth, 95 % of memory.
-A long simulated annealing on that score reached the values of :data:`ANNEALING`.
+Nothing returns from the last stage to the first, and attention costs no FLOPs. A long simulated
+annealing on that score reached the values of :data:`ANNEALING`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 INSTANCES = Path(__file__).parent / "instances"
 ANNEALING = {"edge4": 1.067, "edge8": 4.271}
-"""Requests a second that a long annealing reached by the scorer."""
+"""Requests a second that a long annealing reached by the scorer, as printed."""
 SLOTS = 8
 _GIB = 2**30
 
@@ -66,6 +67,7 @@ def problem(name: str) -> Problem:
             head_dim=model["head_dim"],
             vocab_size=model["vocab"],
             layer_flops_per_token=2.0 * _parameters(model),
+            layer_attention_flops=0.0,
             kv_bytes_per_token=_cache(given) / mean,
         ),
         runtime=runtime(
@@ -74,6 +76,7 @@ def problem(name: str) -> Problem:
             hop_overhead_s=0.0,
             max_slots=SLOTS,
             mixed_pause="occupancy",
+            returns_tokens=False,
         ),
         workload=Workload(
             prompt=Lengths(mean=work["prompt"], cv=0.0),
@@ -100,7 +103,7 @@ def score(name: str, plan: Plan) -> float:
     total = 0.0
     for replica in plan.replicas:
         stages = [(s.device, s.layers[1] - s.layers[0]) for s in replica.stages]
-        total += _capacity(given, stages)
+        total += capacity(given, stages)
     return total
 
 
@@ -130,8 +133,11 @@ def _device(device: dict[str, Any]) -> Device:
     )
 
 
-def _capacity(given: dict[str, Any], stages: list[tuple[str, int]]) -> float:
-    """Return 1 / (slowest prefill stage + output · round / slots) of one replica; 0: no room."""
+def capacity(given: dict[str, Any], stages: list[tuple[str, int]]) -> float:
+    """Return what the scorer gives one replica: device and number of layers of each stage [1/s].
+
+    1 / (slowest prefill stage + output · round / slots); 0 where a device has too little memory.
+    """
     model, work = given["model"], given["workload"]
     devices = {device["id"]: device for device in given["devices"]}
     links = {frozenset((link["a"], link["b"])): link for link in given["links"]}

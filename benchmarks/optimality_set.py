@@ -53,6 +53,16 @@ def quick_names() -> tuple[str, ...]:
     )
 
 
+def limit_s(name: str) -> float:
+    """Return the time a method gets for the instance called *name* [s]."""
+    if name in neutral.ANNEALING:
+        return 10.0
+    family, num, *_ = name.split("-")
+    if family == "distinct":
+        return 30.0
+    return 10.0 if int(num) <= 40 else 20.0 if int(num) <= 64 else 60.0
+
+
 def instance(name: str) -> Problem:
     """Return the problem called *name*."""
     if name in neutral.ANNEALING:

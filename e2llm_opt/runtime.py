@@ -55,6 +55,9 @@ class Runtime:
         Whether a KV cache can move from one replica to another.
     sends_logits
         Whether the last stage sends its logits back to the first.
+    returns_tokens
+        Whether the next round waits for the hop from the last stage back to the first. False only
+        to compare with planners whose models leave that hop out.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Runtime:
     has_disaggregation: bool
     logits_buffer: bool = False
     sends_logits: bool = False
+    returns_tokens: bool = True
 
 
 def runtime(name: str, **overrides: Any) -> Runtime:  # noqa: ANN401 - one type a field

@@ -198,6 +198,8 @@ class World:
         )
 
     def hop(self, source: int, target: int, num_bytes: float, centre: int) -> float:
+        if num_bytes == 0:
+            return 0.0
         devices, runtime = self.problem.devices, self.problem.runtime
         is_star = runtime.topology == "star"
         ends = {devices[source].host, devices[target].host}
@@ -219,6 +221,8 @@ class World:
 
     def back_bytes(self, batch: int) -> float:
         runtime = self.problem.runtime
+        if not runtime.returns_tokens:
+            return 0.0
         back = self.forward_bytes(batch) if runtime.head == "first" else batch * TOKEN_ID_BYTES
         if runtime.sends_logits:
             back += batch * self.problem.model.vocab_size * LOGIT_BYTES

@@ -214,6 +214,7 @@ def runtimes(draw: st.DrawFn, *, topology: str | None = None) -> Runtime:
         head=draw(st.sampled_from(("last", "first"))),
         embedding=draw(st.sampled_from(("first", "host"))),
         sends_logits=draw(st.booleans()),
+        returns_tokens=draw(st.sampled_from((True, True, True, False))),
         has_disaggregation=draw(st.sampled_from((True, True, False))),
     )
 

@@ -149,6 +149,8 @@ class Pipeline:
     def return_bytes(self, batch: int) -> float:
         """Return what goes from the last stage to the first for *batch* streams [bytes]."""
         runtime = self.problem.runtime
+        if not runtime.returns_tokens:
+            return 0.0
         num_bytes = batch * (self._activation_bytes if runtime.head == "first" else LOGIT_BYTES)
         if runtime.sends_logits:
             num_bytes += batch * self.problem.model.vocab_size * LOGIT_BYTES
@@ -182,7 +184,7 @@ class Pipeline:
         return [*hops, self._hop_s(last, self.return_bytes(batch))]
 
     def _hop_s(self, index: int, num_bytes: float) -> float:
-        legs = self.legs(index, num_bytes)
+        legs = self.legs(index, num_bytes) if num_bytes > 0 else ()
         return math.inf if legs is None else sum(leg.time(num_bytes) for leg in legs)
 
     # ---- prefill ----------------------------------------------------------------------------

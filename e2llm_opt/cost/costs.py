@@ -236,9 +236,11 @@ class Costs:
         """Return what goes from the last to the first stage in one decode step [bytes].
 
         A token id a stream; the activations where the first stage holds the head; and the
-        logits where the engine sends them.
+        logits where the engine sends them. Nothing where the model leaves this hop out.
         """
         runtime = self.problem.runtime
+        if not runtime.returns_tokens:
+            return 0.0
         back = self.forward_bytes(batch) if runtime.head == "first" else batch * TOKEN_ID_BYTES
         if runtime.sends_logits:
             back += batch * self.problem.model.vocab_size * TOKEN_ID_BYTES
@@ -248,9 +250,12 @@ class Costs:
         """Return the time of a hop between devices of *source* and *target* [...] [s].
 
         Latency + bytes / bandwidth over the path that is best for these bytes + the engine's
-        fixed cost; infinite where there is no path, 0 from a device to itself. In a star, every
-        hop between two devices away from the head's host (that of device *anchor*) goes through it.
+        fixed cost; infinite where there is no path, 0 from a device to itself, and for nothing to
+        send. In a star, every hop between two devices away from the head's host (that of device
+        *anchor*) goes through it.
         """
+        if num_bytes == 0:
+            return np.zeros(np.broadcast_shapes(np.shape(source), np.shape(target)))
         ring = self.ways.hop(num_bytes, source, target)
         if anchor < 0 or self.problem.runtime.topology == "ring":
             return ring
@@ -267,7 +272,7 @@ class Costs:
             return first + self.hop_curve(anchor, target, num_bytes, anchor)
         latency, inverse, fixed = self.ways.of(np.array(source), np.array(target))
         best: Floats = (latency[:, None] + inverse[:, None] * num_bytes).min(axis=0) + fixed
-        return best
+        return np.where(np.equal(num_bytes, 0.0), 0.0, best)
 
     def path(self, source: int, target: int, num_bytes: float) -> Path | None:
         """Return the path that is best for *num_bytes* between two devices; None: no path."""

@@ -115,7 +115,8 @@ def hops_of(costs: Costs, candidate: Candidate) -> Hops:
         for j in range(len(cut)):
             is_last = j == len(cut) - 1
             num_bytes = costs.return_bytes(batch) if is_last else costs.forward_bytes(batch)
-            link[j] = sum(path.time(num_bytes) for path in hop_paths(costs, cut, j, batch))
+            paths = hop_paths(costs, cut, j, batch) if num_bytes > 0 else ()
+            link[j] = sum(path.time(num_bytes) for path in paths)
     without = [
         _round(stage, np.where(np.arange(len(cut)) == j, hop - link, hop), m)
         for j in range(len(cut))
