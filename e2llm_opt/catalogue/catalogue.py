@@ -228,7 +228,7 @@ def runtime_rows(search: str = "") -> tuple[RuntimeRow, ...]:
     return tuple(row for row in _runtimes().values() if matches(search, (row.key, *row.aliases)))
 
 
-def _table(file: str) -> list[Row]:
+def rows_of(file: str) -> list[Row]:
     text = files("e2llm_opt.catalogue").joinpath(file).read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
@@ -243,8 +243,10 @@ def _is_yes(text: str) -> bool:
 
 @cache
 def _devices() -> dict[str, DeviceEntry]:
-    defaults = {row["memory_kind"]: row for row in _table("device_defaults.csv")}
-    return {row["key"]: _device(row, defaults[row["memory_kind"]]) for row in _table("devices.csv")}
+    defaults = {row["memory_kind"]: row for row in rows_of("device_defaults.csv")}
+    return {
+        row["key"]: _device(row, defaults[row["memory_kind"]]) for row in rows_of("devices.csv")
+    }
 
 
 def _device(row: Row, default: Row) -> DeviceEntry:
@@ -276,7 +278,7 @@ _NO_FACTS = (*_ABOUT, "max_context_tokens", "layer_pattern", "sliding_window_tok
 
 @cache
 def _models() -> dict[str, ModelEntry]:
-    return {row["key"]: _model(row) for row in _table("models.csv")}
+    return {row["key"]: _model(row) for row in rows_of("models.csv")}
 
 
 def _model(row: Row) -> ModelEntry:
@@ -324,7 +326,7 @@ def _weight_formats() -> dict[str, WeightFormatRow]:
             source=row["source"],
             verified=row["verified"],
         )
-        for row in _table("weight_formats.csv")
+        for row in rows_of("weight_formats.csv")
     }
 
 
@@ -354,7 +356,7 @@ def _runtimes() -> dict[str, RuntimeRow]:
             source=row["source"],
             verified=row["verified"],
         )
-        for row in _table("runtimes.csv")
+        for row in rows_of("runtimes.csv")
     }
 
 
