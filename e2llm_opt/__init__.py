@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from e2llm_opt.plan.plan import Route as Route
     from e2llm_opt.plan.plan import Stage as Stage
     from e2llm_opt.planners import PLANNERS as PLANNERS
+    from e2llm_opt.predict.predict import predict as predict
+    from e2llm_opt.predict.predict import predict_problem as predict_problem
+    from e2llm_opt.predict.prediction import Prediction as Prediction
     from e2llm_opt.problem import Objective as Objective
     from e2llm_opt.problem import Problem as Problem
     from e2llm_opt.problem import Role as Role
@@ -91,6 +94,7 @@ _HOME = {
     "PLANNERS": "planners",
     "Partition": "partition.partition",
     "Plan": "plan.plan",
+    "Prediction": "predict.prediction",
     "Problem": "problem",
     "Progress": "search.progress",
     "Provenance": "provenance",
@@ -116,6 +120,8 @@ _HOME = {
     "partition": "partition.partition",
     "plan": "solve",
     "plans": "solve",
+    "predict": "predict.predict",
+    "predict_problem": "predict.predict",
     "read_trace": "workload.trace",
     "runtime": "runtime",
     "simulate": "simulate.simulate",

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMANDS = ("plan", "check", "simulate", "compare", "sweep", "catalog", "schema", "completion")
+COMMANDS = (
+    *("plan", "check", "simulate", "compare", "predict", "sweep", "catalog", "schema"),
+    "completion",
+)
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 

@@ -37,6 +37,10 @@ class DeviceEntry:
         None where unknown.
     note, source, verified
         What else to know, where the figures come from, and how far to trust them.
+    sourced
+        Names of the fields that stand in *source*; the other figures are from memory.
+    default_source
+        Where the defaults come from.
     """
 
     key: str
@@ -55,6 +59,8 @@ class DeviceEntry:
     note: str
     source: str
     verified: str
+    sourced: tuple[str, ...]
+    default_source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +275,8 @@ def _device(row: Row, default: Row) -> DeviceEntry:
         note=row["note"],
         source=row["source"],
         verified=row["verified"],
+        sourced=tuple(row["sourced"].split()),
+        default_source=default["source"],
     )
 
 

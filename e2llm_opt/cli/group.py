@@ -23,6 +23,7 @@ _COMMANDS = {
     "check": "Recompute a plan and list what is wrong with it.",
     "simulate": "Run a plan on arrivals, request by request.",
     "compare": "Simulate the plans of several planners on the same arrivals.",
+    "predict": "Say how fast given devices serve a model, without planning.",
     "sweep": "Plan a grid of inventories, models and workloads, on many workers.",
     "catalog": "List known devices, models, weight formats and runtimes.",
     "schema": "Print the JSON Schema of a plan.",
@@ -89,6 +90,7 @@ def command_line() -> None:
       e2llm-opt check plan.json homelab.yaml
       e2llm-opt simulate plan.json homelab.yaml --rate 0.5
       e2llm-opt compare homelab.yaml
+      e2llm-opt predict --device rtx-4090 --model llama-3.1-8b --weights q4_k_m
       e2llm-opt catalog devices jetson
 
     Exit codes: 0 done, 2 bad input, 3 no plan or violations, 130 interrupted, 1 a bug.

@@ -70,6 +70,18 @@ def devices(ctx: click.Context, _param: click.Parameter, incomplete: str) -> Ite
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+def devices_or_types(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+    """Complete to the devices of the inventory that an option names before, else to all types."""
+    path = ctx.params.get("inventory")
+    if path is None:
+        return catalogue("devices")(ctx, param, incomplete)
+    try:
+        names = list(_devices(path))
+    except InputError:  # the command itself says what is wrong with the file
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 def _inventory(ctx: click.Context) -> str | None:
     """Return the inventory file; behind an option without a value click leaves words unparsed."""
     parsed: str | None = ctx.params.get("inventory")
@@ -83,6 +95,8 @@ def _names(kind: str) -> list[tuple[str, str]]:
 
     if kind == "models":
         return [(entry.key, entry.name) for entry in tables.model_entries()]
+    if kind == "devices":
+        return [(device.key, device.name) for device in tables.device_entries()]
     if kind == "runtimes":
         return [(row.key, "") for row in tables.runtime_rows()]
     rows = tables.weight_format_rows()

@@ -36,6 +36,8 @@ _POSITIVE = (
 _NOT_NEGATIVE = (
     "reserved_bytes",
     "layer_overhead_s",
+    "prefill_sigma",
+    "decode_sigma",
     "host_memory_bytes",
     "host_bandwidth_bytes_per_s",
     "bus_bytes_per_s",
@@ -60,6 +62,9 @@ class Device:
         Achieved fraction of the compute and of the bandwidth peak.
     layer_overhead_s
         Fixed cost a layer and step [s].
+    prefill_sigma, decode_sigma
+        Standard deviation of the logarithm of the true speed around the predicted one; 0 where it
+        is unknown. For intervals only: no plan depends on them, nor the inventory's digest.
     host
         Devices of one host talk over its bus and share its network card; default: its own name.
     host_bus_bytes_per_s
@@ -90,6 +95,8 @@ class Device:
     prefill_efficiency: float = 0.45
     decode_efficiency: float = 0.70
     layer_overhead_s: float = 15e-6
+    prefill_sigma: float = 0.0
+    decode_sigma: float = 0.0
     memory_kind: MemoryKind = MemoryKind.DISCRETE
     host: str = ""
     host_bus_bytes_per_s: float = DEFAULT_BUS_BYTES_PER_S

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from e2llm_opt.inventory.inventory import Inventory
     from e2llm_opt.inventory.link import Link
 
+_NOT_PLANNED_ON = {"prefill_sigma", "decode_sigma"}
+"""What is known of a device, but decides nothing in a plan."""
+
 
 def inventory_sha256(inventory: Inventory) -> str:
     """Return the SHA-256 of the resolved devices and links, as 64 hexadecimal digits.
@@ -27,7 +30,11 @@ def inventory_sha256(inventory: Inventory) -> str:
 
 
 def _device(device: Device) -> dict[str, Any]:
-    return {key: _canonical(value) for key, value in asdict(device).items()}
+    return {
+        key: _canonical(value)
+        for key, value in asdict(device).items()
+        if key not in _NOT_PLANNED_ON
+    }
 
 
 def _link(link: Link) -> dict[str, Any]:

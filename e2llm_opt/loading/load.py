@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from e2llm_opt.inventory.inventory import Inventory
     from e2llm_opt.loading.fields import Section
 
+_ASKED = {"workload", "objective", "constraints"}
+"""Sections that say what is wanted of the machines, not what they are and what they run."""
+
 
 def load_problem(
     path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None
@@ -44,6 +47,27 @@ def load_problem(
     if overrides:
         faults = faults.moved(merged(document, overrides))
     return problem_of(faults)
+
+
+def load_servers(
+    path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None
+) -> Problem:
+    """Return the problem of a file whose workload, objective and constraints are not looked at.
+
+    Parameters
+    ----------
+    path, overrides
+        As of :func:`load_problem`; *overrides* state the workload.
+
+    Raises
+    ------
+    InputError
+        With every fault of the other sections and of the overrides.
+    """
+    document, found = read_document(path)
+    wanted = {key: value for key, value in document.value.items() if key not in _ASKED}
+    servers = Document(value=wanted, places=document.places, file=document.file)
+    return problem_of(found.moved(merged(servers, overrides or {})))
 
 
 def problem_from_mapping(mapping: Mapping[str, Any]) -> Problem:

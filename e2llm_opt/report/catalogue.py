@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
+from rich.table import Table
+
 from e2llm_opt.catalogue.catalogue import DeviceEntry, ModelEntry, RuntimeRow, WeightFormatRow
+from e2llm_opt.catalogue.evidence import device_evidence
 from e2llm_opt.report.quantities import number
-from e2llm_opt.report.screen import show, table
+from e2llm_opt.report.screen import section, show, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.table import Table
 
     Entry = DeviceEntry | ModelEntry | WeightFormatRow | RuntimeRow
 
@@ -33,6 +34,23 @@ def print_catalogue(entries: Sequence[Entry], file: IO[str]) -> None:
     for entry in entries:
         answer.add_row(*_row(entry))
     show(file, answer)
+
+
+def print_evidence(entries: Sequence[DeviceEntry], file: IO[str]) -> None:
+    """Print every number of *entries* with its evidence, and the sources below."""
+    rows = table("device", "number", "value", "evidence", right=(2,))
+    sources: dict[str, None] = {}
+    for entry in entries:
+        for i, one in enumerate(device_evidence(entry)):
+            sources.setdefault(one.source)
+            mark = f"{one.evidence} [{list(sources).index(one.source) + 1}]"
+            rows.add_row(entry.key if i == 0 else "", one.number, number(one.value), mark)
+    listed = Table.grid(padding=(0, 1, 0, 0))
+    listed.add_column()
+    listed.add_column(overflow="fold")
+    for i, source in enumerate(sources, start=1):
+        listed.add_row(f"[{i}]", source)
+    show(file, rows, *section("Sources", listed))
 
 
 def _row(entry: Entry) -> tuple[str, ...]:

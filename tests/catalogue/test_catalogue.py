@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2llm_opt.catalogue.catalogue import (
+    DeviceEntry,
     device_entries,
     device_entry,
     kv_cache_format_row,
@@ -19,6 +20,7 @@ from e2llm_opt.catalogue.catalogue import (
     weight_format_row,
     weight_format_rows,
 )
+from e2llm_opt.catalogue.evidence import ACHIEVED, STATED, device_evidence
 from e2llm_opt.catalogue.names import UnknownNameError, plain
 from e2llm_opt.errors import InputError
 
@@ -125,12 +127,63 @@ def test_search_wants_every_word_somewhere_in_the_names() -> None:
     assert {entry.key for entry in model_entries("GPT OSS")} == {"gpt-oss-20b", "gpt-oss-120b"}
     assert device_entries("no such thing") == ()
     assert len(device_entries()) >= 116
-    assert len(model_entries()) >= 57
+    assert len(model_entries()) >= 86
 
 
 def test_every_row_says_where_it_comes_from() -> None:
     assert all(source and verified for source, verified in SOURCES)
     assert all(row.evidence for row in runtime_rows())
+
+
+@pytest.mark.parametrize("entry", device_entries(), ids=lambda entry: entry.key)
+def test_every_number_of_a_device_has_its_evidence(entry: DeviceEntry) -> None:
+    found = {one.number: one for one in device_evidence(entry)}
+    known = {name for name in (*STATED, *ACHIEVED) if getattr(entry, name) is not None}
+    assert set(found) == known
+    assert {name for name in STATED if name in known and found[name].evidence == "sourced"} == set(
+        entry.sourced
+    )
+    for name, one in found.items():
+        assert one.value == getattr(entry, name)
+        assert one.source
+        assert (one.evidence == "default") == (name in ACHIEVED)
+        assert (one.source == entry.source) == (one.evidence == "sourced")
+
+
+def test_devices_without_a_source_have_no_sourced_number_and_others_have_one() -> None:
+    for entry in device_entries():
+        assert set(entry.sourced) <= set(STATED)
+        assert bool(entry.sourced) == (entry.source != "from memory, unverified"), entry.key
+
+
+def test_evidence_of_a_device_with_a_source_and_of_one_without() -> None:
+    spark = {one.number: one.evidence for one in device_evidence(device_entry("dgx-spark"))}
+    assert spark["memory_bandwidth_gb_s"] == "sourced"
+    assert spark["fp16_tflops"] == "from memory"
+    pi = {one.evidence for one in device_evidence(device_entry("rpi5"))}
+    assert pi == {"from memory", "default"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Qwen/Qwen3-4B-Instruct-2507", "Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3-next"),
+        *("openai/gpt-oss-20b", "openai/gpt-oss-120b"),
+        *("google/gemma-3-270m-it", "google/gemma-3-27b-it"),
+        *("meta-llama/Llama-3.3-70B-Instruct", "meta-llama/Llama-4-Scout-17B-16E-Instruct"),
+        *("mistralai/Mistral-Small-3.2-24B-Instruct-2506", "mistral-large-3", "mistral-nemo"),
+        *("mistralai/Ministral-3-8B-Instruct-2512", "mistralai/Ministral-8B-Instruct-2410"),
+        *("microsoft/phi-4", "microsoft/Phi-4-mini-instruct", "phi-4-reasoning-plus"),
+        *("deepseek-ai/DeepSeek-V3.1", "deepseek-ai/DeepSeek-R1-0528"),
+        *("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B"),
+        *("zai-org/GLM-4.5-Air", "zai-org/GLM-4.6", "zai-org/GLM-4.7-Flash", "glm-4-32b"),
+        *("moonshotai/Kimi-K2-Instruct-0905", "moonshotai/Kimi-K2-Thinking", "kimi-k2.5"),
+    ],
+)
+def test_the_models_that_people_run_are_known(name: str) -> None:
+    entry = model_entry(name)
+    assert entry.params_b
+    assert entry.max_context_tokens
 
 
 def test_no_two_devices_have_the_same_plain_name() -> None:

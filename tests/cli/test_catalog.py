@@ -40,3 +40,34 @@ def test_a_search_without_a_match_says_so(run: Run) -> None:
     assert (result.exit_code, result.stdout) == (0, "")
     assert "None of the models matches 'zzzz'." in result.stderr
     assert json.loads(run("catalog", "models", "zzzz", "--json").stdout) == []
+
+
+def test_evidence_says_of_every_number_where_it_comes_from(run: Run) -> None:
+    report = run("catalog", "devices", "dgx", "--evidence").stdout
+    rows = {tuple(line.split()[-4:]) for line in report.splitlines()}
+    assert ("memory_bandwidth_gb_s", "273", "sourced", "[1]") in rows
+    assert ("prefill_efficiency", "0.45", "default", "[3]") in rows
+    assert any(
+        line.split()[-4:] == ["125", "from", "memory", "[2]"] for line in report.splitlines()
+    )
+    (found,) = json.loads(run("catalog", "devices", "dgx", "--evidence", "--json").stdout)
+    numbers = {one["number"]: one for one in found["evidence"]}
+    assert numbers["memory_gib"] == {
+        "number": "memory_gib",
+        "value": 128.0,
+        "evidence": "sourced",
+        "source": found["source"],
+    }
+    (plain,) = json.loads(run("catalog", "devices", "dgx", "--json").stdout)
+    assert plain == {key: value for key, value in found.items() if key != "evidence"}
+
+
+def test_no_address_of_a_source_is_cut_off(run: Run) -> None:
+    report = run("catalog", "devices", "orin-nano", "--evidence").stdout
+    assert "0e4b4194b619fbfcf8e1c818db65535bd48e7a6d" in "".join(report.split())
+
+
+def test_evidence_is_for_devices(run: Run) -> None:
+    result = run("catalog", "models", "--evidence")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--evidence is for devices" in result.stderr

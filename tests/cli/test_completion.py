@@ -54,11 +54,18 @@ def words(*typed: str) -> set[str]:
 
 def test_commands_are_completed() -> None:
     assert words("") == {
-        *("plan", "check", "simulate", "compare", "sweep", "catalog", "schema", "completion")
+        *("plan", "check", "simulate", "compare", "predict", "sweep", "catalog", "schema"),
+        "completion",
     }
     assert words("ca") == {"catalog"}
     assert words("compare", "--planners", "e2llm-opt,all") == {"e2llm-opt,all-mixed"}
     assert words("simulate", "--arrivals", "") == {"poisson", "fixed", "bursty"}
+
+
+def test_devices_of_predict_are_types_or_those_of_the_inventory_named_before() -> None:
+    assert {"jetson-nano-4gb", "jetson-agx-orin-64"} <= words("predict", "--device", "jetson")
+    some = words("predict", "--inventory", CLUSTER, "--device", "pi-")
+    assert some == {f"pi-{i}" for i in range(1, 9)}
 
 
 def test_options_are_completed() -> None:

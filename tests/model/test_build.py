@@ -98,6 +98,10 @@ def test_experts_are_routed_and_the_rest_is_dense() -> None:
         ("deepseek-v3", 37),
         ("kimi-k2", 32),
         ("gpt-oss-120b", 5.1),
+        ("kimi-k2-thinking", 32),
+        ("mistral-large-3", 39),
+        ("qwen3.5-397b-a17b", 17),
+        ("llama-4-scout", 17),
     ],
 )
 def test_active_parameters_are_as_published(name: str, active_b: float) -> None:

@@ -1,0 +1,1 @@
+"""How fast given devices serve a model: no planning, only the cost model."""
