@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from e2llm_opt.catalogue.names import UnknownNameError
 from e2llm_opt.inventory.device import device_of_type
 from e2llm_opt.model.build import build_model
-from e2llm_opt.model.facts import ModelFacts
 from e2llm_opt.model.named import model_facts
 from e2llm_opt.speed import Setting
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from e2llm_opt.inventory.device import Device
+    from e2llm_opt.model.facts import ModelFacts
     from e2llm_opt.model.model import Model
 
 _FORMATS = {"q4_0?": "q4_0", "fp16": "f16", "q4 (4-bit)": "q4_0", "fp4": "nvfp4"}
@@ -61,7 +61,7 @@ def read(path: str) -> list[Measurement]:
 
 def _runs(rows: Iterable[dict[str, str]]) -> Iterator[Measurement]:
     for row in rows:
-        device = _device(row.get("device_key") or row["device"], "CPU" in row["engine"])
+        device = _device(row.get("device_key") or row["device"], is_cpu="CPU" in row["engine"])
         if device is None or (row.get("batch") or "1") not in {"1", "1.0"}:
             continue
         engine = engine_of(row["engine"], row.get("notes") or "")
@@ -73,7 +73,7 @@ def _runs(rows: Iterable[dict[str, str]]) -> Iterator[Measurement]:
             model=row["model"],
             setting=Setting(
                 device=device,
-                model=_model(row["model"], row["quant"], row["params_b"], row["active_params_b"]),
+                model=model_of(row["model"], row["quant"], row["params_b"], row["active_params_b"]),
                 engine=engine,
                 has_flash=engine in {"llama.cpp", "ollama"} and "nofa" not in row["engine"],
             ),
@@ -98,7 +98,7 @@ def engine_of(label: str, notes: str = "") -> str:
 
 
 @cache
-def _device(key: str, is_cpu: bool) -> Device | None:
+def _device(key: str, *, is_cpu: bool) -> Device | None:
     """Return the catalogue's device, or None; a PC's CPU is not the card that the row names."""
     try:
         found = device_of_type(key, name=key)
@@ -108,13 +108,15 @@ def _device(key: str, is_cpu: bool) -> Device | None:
 
 
 @cache
-def _model(name: str, quant: str, params_b: str, active_b: str) -> Model:
+def model_of(name: str, quant: str, params_b: str = "", active_b: str = "") -> Model:
     """Return the catalogue's model, else one of the nearest shape with the stated parameters."""
     form = quant.lower()
     weights = _FORMATS.get(form, form)
     try:
         facts = model_facts(_MODELS.get(name, name))
     except UnknownNameError:
+        if not params_b:
+            raise
         facts = _like(name, float(params_b), float(active_b or params_b))
     return build_model(facts, weights="mxfp4" if facts.name.startswith("gpt-oss") else weights)
 

@@ -9,12 +9,13 @@ public measurements by ``benchmarks/fit.py``; a level that was never measured ha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from e2llm_opt.catalogue.catalogue import device_entry
 from e2llm_opt.catalogue.silicon import effects, silicon, spreads
-from e2llm_opt.units import TFLOP_PER_S
+from e2llm_opt.units import TFLOP_PER_S, US
 
 if TYPE_CHECKING:
     from e2llm_opt.inventory.device import Device
@@ -47,8 +48,8 @@ FACTORS: dict[str, tuple[str, ...]] = {
 """Term -> what its coefficient depends on."""
 SPILL_BYTES_PER_S = 2e10
 """Of weights that do not fit and are read from host RAM, before the fitted effect [bytes/s]."""
-_HELD = {"discrete": 0.94, "unified": 0.75, "cpu": 0.94}
-"""Share of the memory that weights and cache may fill before some go to host RAM."""
+_HELD = 0.94
+"""Share of a card's memory that weights and cache may fill before some go to host RAM."""
 _SIZE = 5e13
 """A matrix peak from which the effect of ``size`` is counted [FLOP/s]."""
 _WIDE_BITS = 12.0
@@ -71,12 +72,19 @@ class Setting:
         ``llama.cpp``, ``vllm`` …; one without measurements has no effects.
     has_flash
         Whether attention is fused, so that a long context costs little more.
+    is_limited
+        Whether what does not fit into a card's memory is read from host RAM.
     """
 
     device: Device
     model: Model
     engine: str
     has_flash: bool = True
+    is_limited: bool = True
+
+    def without_limit(self) -> Setting:
+        """Return the same where memory is no matter: others hold a part of the model."""
+        return replace(self, is_limited=False)
 
     @property
     def bits(self) -> float:
@@ -177,6 +185,42 @@ def prefill_speed(setting: Setting, tokens: float, chunk: int = 512) -> Speed:
     return _speed("prefill", setting, prefill_terms(setting, tokens, chunk))
 
 
+def fitted(device: Device, model: Model, engine: str) -> Device:
+    """Return *device* with the efficiencies and the layer overhead that were fitted.
+
+    A device without a type stays as it is, and so does one whose efficiencies are not the defaults
+    of its kind: somebody measured it. Unpacking weights is a part of reading them, so that the
+    decode efficiency depends on the format; ``prefill_sigma`` and ``decode_sigma`` say how far
+    measured speeds of such devices are from predicted ones.
+    """
+    if not device.type or not _has_defaults(device):
+        return device
+    setting = Setting(device=device, model=model, engine=engine)
+    ideal = _read_bytes(model) / device.memory_bandwidth_bytes_per_s
+    read = coefficient("decode.read", setting) * ideal
+    unpack = coefficient("decode.unpack", setting) * 2.0 * _num_values(model) / _general(device)
+    peak = _matrix(device) / device.fp16_flop_per_s
+    group = silicon(device.type).group
+    return replace(
+        device,
+        decode_efficiency=ideal / (read + unpack),
+        prefill_efficiency=peak / coefficient("prefill.compute", setting),
+        layer_overhead_s=coefficient("decode.layer", setting),
+        decode_sigma=spread("decode", group, engine),
+        prefill_sigma=spread("prefill", group, engine),
+    )
+
+
+def _has_defaults(device: Device) -> bool:
+    entry = device_entry(device.type)
+    stated = device.prefill_efficiency, device.decode_efficiency, device.layer_overhead_s
+    return stated == (
+        entry.prefill_efficiency,
+        entry.decode_efficiency,
+        entry.layer_overhead_us * US,
+    )
+
+
 def _speed(phase: Phase, setting: Setting, terms: Terms) -> Speed:
     parts = {term: amount * coefficient(term, setting) for term, amount in terms.items()}
     group = silicon(setting.device.type).group
@@ -205,10 +249,10 @@ def _general(device: Device) -> float:
 def _spilled(setting: Setting, context: float) -> float:
     """Share of the weights that does not fit into a card's memory."""
     device, model = setting.device, setting.model
-    if device.memory_kind != "discrete":
+    if device.memory_kind != "discrete" or not setting.is_limited:
         return 0.0
     need = _WORKING_SHARE * _held_bytes(model) + _cache_bytes(model, context)
-    have = _HELD["discrete"] * device.memory_bytes
+    have = _HELD * device.memory_bytes
     return min(1.0, max(0.0, need - have) / need)
 
 

@@ -235,6 +235,7 @@ def runtime_rows(search: str = "") -> tuple[RuntimeRow, ...]:
 
 
 def rows_of(file: str) -> list[Row]:
+    """Return the rows of one of the catalogue's files."""
     text = files("e2llm_opt.catalogue").joinpath(file).read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 

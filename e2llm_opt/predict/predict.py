@@ -19,6 +19,7 @@ from e2llm_opt.predict.cuts import best_cut, given_cut
 from e2llm_opt.predict.prediction import Phase, PredictedStage, Prediction
 from e2llm_opt.problem import Problem
 from e2llm_opt.provenance import Provenance
+from e2llm_opt.speed import fitted
 from e2llm_opt.units import GIB, MBIT_PER_S, MS
 from e2llm_opt.workload.workload import Lengths, Workload
 
@@ -115,10 +116,19 @@ def predict_problem(
     """Predict how fast *devices*, rows of ``problem.devices`` (all), serve its model as one.
 
     Machines, links, model, formats and engine are the problem's; its workload, objective and
-    constraints are of no concern. All else, and what is raised, is as in :func:`predict`.
+    constraints are of no concern. Devices of a catalogue type whose speeds nobody measured get
+    those that were fitted to such devices (:func:`e2llm_opt.speed.fitted`). All else, and what is
+    raised, is as in :func:`predict`.
     """
     _refuse(problem, batch, layers)
-    problem = replace(problem, workload=_workload(prompt, context), constraints=Constraints())
+    model, engine = problem.model, problem.runtime.name
+    devices_as_fitted = tuple(fitted(device, model, engine) for device in problem.devices)
+    problem = replace(
+        problem,
+        inventory=replace(problem.inventory, devices=devices_as_fitted),
+        workload=_workload(prompt, context),
+        constraints=Constraints(),
+    )
     rows = tuple(range(len(problem.devices)) if devices is None else devices)
     cut = given_cut(problem, rows, layers) if layers else best_cut(problem, rows, batch, prompt)
     costs = costs_of(problem)

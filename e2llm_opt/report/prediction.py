@@ -118,10 +118,12 @@ def _used(need: float, have: float, *, fits: bool) -> Text:
 
 
 def _with_interval(phase: Phase) -> str:
+    """Return the speed, and how far it may be off: four in five lie within that share of it."""
     between = phase.tokens_per_s_interval
     if between is None:
         return number(phase.tokens_per_s)
-    return f"{number(phase.tokens_per_s)} ({number(between[0])} - {number(between[1])})"
+    wide = between[1] / phase.tokens_per_s - 1.0
+    return f"{number(phase.tokens_per_s)} ±{100 * wide:.0f}%"
 
 
 def _notes(found: Iterable[Prediction]) -> Iterator[RenderableType]:

@@ -120,10 +120,11 @@ def test_what_does_not_fit_is_a_warning_and_no_failure(run: Run) -> None:
 def test_many_devices_are_a_table(run: Run) -> None:
     report = run("predict", "--device", "rtx-3060", "--device", "rpi5", *LLAMA).stdout
     rows = [line.split() for line in report.splitlines() if line.startswith(("rtx-3060", "rpi5"))]
-    assert [(row[0], row[2], row[4]) for row in rows] == [
+    assert [(row[0], row[3], row[6]) for row in rows] == [
         ("rtx-3060", "compute", "bandwidth"),
         ("rpi5", "compute", "bandwidth"),
     ]
+    assert all(row[i].startswith("±") for row in rows for i in (2, 5))
 
 
 @pytest.mark.parametrize(
