@@ -132,7 +132,7 @@ def _contradictions(given: Sequence[Measurement]) -> Iterator[Fault]:
     alike: dict[tuple[object, ...], list[Measurement]] = {}
     for m in given:
         run = m.phase, m.tokens, m.depth, m.batch, m.chunk_tokens
-        alike.setdefault((m.device, m.facts.name, m.weights, m.kv_cache, *run), []).append(m)
+        alike.setdefault((m.device, m.facts, m.weights, m.kv_cache, *run), []).append(m)
     for runs in alike.values():
         slow = min(runs, key=lambda m: m.tokens_per_s)
         fast = max(runs, key=lambda m: m.tokens_per_s)

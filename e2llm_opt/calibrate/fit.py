@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt.inventory.device import Device
     from e2llm_opt.loading.measurements import Measurement
+    from e2llm_opt.model.facts import ModelFacts
     from e2llm_opt.runtime import Runtime
 
     Floats = NDArray[np.float64]
@@ -36,6 +37,8 @@ LEAST_EFFICIENCY = 1e-4
 """Bounds of an efficiency; some cards compute faster than the peak that their maker states."""
 _STILL = 1e-6
 """A logarithm that moved less than this did not: no measurement depends on it."""
+_HARDLY = 0.01
+"""The same for an efficiency whose own phase was not measured."""
 _FIGURES = 4
 """Significant figures of a fitted value, and of the file."""
 
@@ -48,7 +51,7 @@ def fitted_device(
     The speeds are those the cost model predicts with the old and the new device [tokens/s].
     """
     cases = _cases(device, own, engine)
-    after = _moved(device, _least_squares(cases, device))
+    after = _moved(device, _least_squares(cases, device), {m.phase for m in own})
     logs = _logs(device, after)
     return after, [(case.predicted((0.0, 0.0, 0.0)), case.predicted(logs)) for case in cases]
 
@@ -61,6 +64,12 @@ class _Case:
     device: OneDevice
     chunk: int
 
+    @property
+    def run(self) -> tuple[object, ...]:
+        """What was run: equal runs have equal predictions."""
+        m = self.measurement
+        return id(self.device), m.phase, m.tokens, m.depth, m.batch, self.chunk
+
     def predicted(self, logs: Sequence[float] | Floats) -> float:
         """Return the speed with parameters exp(*logs*) times the present ones [tokens/s]."""
         prefill, decode, overhead = (math.exp(value) for value in logs)
@@ -72,12 +81,12 @@ class _Case:
 
 
 def _cases(device: Device, own: Sequence[Measurement], engine: Runtime) -> list[_Case]:
-    built: dict[tuple[str, str, str], OneDevice] = {}
+    built: dict[tuple[ModelFacts, str, str], OneDevice] = {}
     lone = Inventory(devices=(replace(device, host=device.name),))
     lengths = Lengths(mean=1.0)  # a problem needs a workload, the tables of a device do not
     workload = Workload(prompt=lengths, output=lengths)
     for m in own:
-        key = m.facts.name, m.weights, m.kv_cache
+        key = m.facts, m.weights, m.kv_cache
         if key not in built:
             built[key] = OneDevice.of(
                 Problem(
@@ -92,7 +101,7 @@ def _cases(device: Device, own: Sequence[Measurement], engine: Runtime) -> list[
     return [
         _Case(
             measurement=m,
-            device=built[m.facts.name, m.weights, m.kv_cache],
+            device=built[m.facts, m.weights, m.kv_cache],
             chunk=m.chunk_tokens or engine.prefill_chunk_tokens,
         )
         for m in own
@@ -108,34 +117,38 @@ def _least_squares(cases: Sequence[_Case], device: Device) -> tuple[float, float
     from scipy.optimize import least_squares  # noqa: PLC0415 - the same
 
     measured = np.log([case.measurement.tokens_per_s for case in cases])
-    prior_sd = np.array(PRIOR_SD)
+    different = {case.run: case for case in cases}
+    rows = {run: row for row, run in enumerate(different)}
+    row_of = np.array([rows[case.run] for case in cases])
+
+    def misses(logs: Floats) -> Floats:
+        predicted = np.log([case.predicted(logs) for case in different.values()])
+        missed: Floats = predicted[row_of] - measured
+        return missed
 
     def residuals(logs: Floats) -> Floats:
-        predicted = np.log([case.predicted(logs) for case in cases])
-        return np.concatenate([(predicted - measured) / NOISE_SD, logs / prior_sd])
+        return np.concatenate([misses(logs) / NOISE_SD, logs / np.array(PRIOR_SD)])
 
-    low, high = np.array(
-        [_bounds(device.prefill_efficiency), _bounds(device.decode_efficiency), (-np.inf, np.inf)]
-    ).T
-    misses = residuals(np.zeros(3))[: len(cases)] * -NOISE_SD
-    guess = [
-        np.mean(
-            [
-                miss
-                for miss, case in zip(misses, cases, strict=True)
-                if case.measurement.phase is phase
-            ]
-            or [0.0]
-        )
-        for phase in (Phase.PREFILL, Phase.DECODE)
-    ]
+    limits = _bounds(device.prefill_efficiency), _bounds(device.decode_efficiency)
+    low, high = np.array([*limits, (-np.inf, np.inf)]).T
     solve = partial(
-        least_squares, residuals, bounds=(low, high), x_scale=prior_sd, xtol=1e-12, ftol=1e-12
+        least_squares, residuals, bounds=(low, high), x_scale=PRIOR_SD, xtol=1e-10, ftol=1e-10
     )
-    starts = np.zeros(3), np.clip([*guess, 0.0], low, high)
+    starts = np.zeros(3), np.clip(_guess(cases, -misses(np.zeros(3))), low, high)
     best = min((solve(start) for start in starts), key=lambda found: float(found.cost))
     prefill, decode, overhead = (float(value) for value in best.x)
     return prefill, decode, overhead
+
+
+def _guess(cases: Sequence[_Case], gains: Floats) -> Floats:
+    """Return the logarithms if efficiencies alone explained the *gains* of measured speeds [3]."""
+    import numpy as np  # noqa: PLC0415 - see above
+
+    guess = np.zeros(3)
+    for i, phase in enumerate((Phase.PREFILL, Phase.DECODE)):
+        is_of = np.array([case.measurement.phase is phase for case in cases])
+        guess[i] = gains[is_of].mean() if is_of.any() else 0.0
+    return guess
 
 
 def _bounds(efficiency: float) -> tuple[float, float]:
@@ -144,16 +157,19 @@ def _bounds(efficiency: float) -> tuple[float, float]:
     return min(least, -_STILL), max(most, _STILL)
 
 
-def _moved(device: Device, logs: tuple[float, float, float]) -> Device:
-    """Return *device* with its parameters moved, rounded to what a file shows."""
-    prefill, decode, overhead = (value if abs(value) > _STILL else 0.0 for value in logs)
+def _moved(device: Device, logs: tuple[float, float, float], phases: set[Phase]) -> Device:
+    """Return *device* with its parameters moved, rounded to what a file shows.
+
+    Nothing moves that no measurement depends on, nor an efficiency that those of the other phase
+    hardly say anything of.
+    """
     changes: dict[str, Any] = {}
-    if prefill:
-        changes["prefill_efficiency"] = _round(device.prefill_efficiency * math.exp(prefill))
-    if decode:
-        changes["decode_efficiency"] = _round(device.decode_efficiency * math.exp(decode))
-    if overhead and device.layer_overhead_s > 0:
-        changes["layer_overhead_s"] = _round(device.layer_overhead_s * math.exp(overhead) / US) * US
+    for phase, log in zip((Phase.PREFILL, Phase.DECODE), logs, strict=False):
+        name = f"{phase}_efficiency"
+        if abs(log) > (_STILL if phase in phases else _HARDLY):
+            changes[name] = _round(getattr(device, name) * math.exp(log))
+    if abs(logs[2]) > _STILL and device.layer_overhead_s > 0:
+        changes["layer_overhead_s"] = _round(device.layer_overhead_s * math.exp(logs[2]) / US) * US
     return replace(device, **changes)
 
 

@@ -148,7 +148,7 @@ def read_measurements(
     measurements = [m for m in map(reader.measurement, (*found, *runs)) if m is not None]
     reader.tell_left_out()
     if reader.faults:
-        raise InputError(reader.faults[:MAX_FAULTS])
+        raise InputError([*dict.fromkeys(reader.faults)][:MAX_FAULTS])
     if not measurements:
         reasons = "; ".join(notes) or "there are none"
         raise InputError(f"No measurement can be used: {reasons}.")
@@ -166,7 +166,7 @@ class _Reader:
         self._asked = setup.item_of(named.device) if named.device else ""
         self._others: dict[str, int] = {}
         self._facts: dict[str, ModelFacts] = {}
-        self._models: dict[tuple[str, str, str], Model] = {}
+        self._models: dict[tuple[ModelFacts, str, str], Model] = {}
         if named.device and not self._asked:
             wrong = f"no device of the inventory is called '{named.device}'"
             raise InputError([Fault(wrong=wrong, right=self._help(named.device))])
@@ -296,7 +296,7 @@ class _Reader:
         return given if facts.weights else weight_format_row(given).key
 
     def _built(self, facts: ModelFacts, weights: str, kv_cache: str) -> Model:
-        key = facts.name, weights, kv_cache
+        key = facts, weights, kv_cache
         if key not in self._models:
             self._models[key] = build_model(
                 facts, weights=weights, kv_cache=kv_cache, kv_layout=self._setup.engine.kv_layout

@@ -21,9 +21,7 @@ MAX_SHOWN = 40
 """Measurements that are listed; of more, those that fit worst."""
 
 
-def print_calibration(
-    calibration: Calibration, notes: tuple[str, ...], file: IO[str]
-) -> None:
+def print_calibration(calibration: Calibration, notes: tuple[str, ...], file: IO[str]) -> None:
     """Print the tables, the *notes* of the reading and those of the fit, and the errors."""
     notes = (*notes, *calibration.notes)
     parts = [
