@@ -44,7 +44,8 @@ def csv_rows(text: str, file: str, first: str) -> Iterator[tuple[int, dict[str, 
         header = [cell.strip() for cell in next(reader, [])]
         for cells in reader:
             if any(cells):
-                row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
+                given = (cell.strip() for cell in cells)
+                row = dict.fromkeys(header, "") | dict(zip(header, given, strict=False))
                 yield start + reader.line_num, row
     except csv.Error as error:
         raise InputError(

@@ -129,9 +129,10 @@ def read_measurements(
     InputError
         With the faults of all files (the first 20 of rows), or when nothing can be used.
     """
-    named = named or Named()
+    setup = machines if isinstance(machines, Setup) else Setup.of(machines)
     faults: list[Fault] = []
     notes: list[str] = []
+    reader = _Reader(setup, named or Named(), notes)
     found: list[Run] = []
     for path in paths:
         try:
@@ -143,8 +144,6 @@ def read_measurements(
             notes += own_notes
     if faults:
         raise InputError(faults)
-    setup = machines if isinstance(machines, Setup) else Setup.of(machines)
-    reader = _Reader(setup, named, notes)
     measurements = [m for m in map(reader.measurement, (*found, *runs)) if m is not None]
     reader.tell_left_out()
     if reader.faults:

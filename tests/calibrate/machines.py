@@ -48,7 +48,7 @@ DESIGN = tuple(
 
 
 def speed(device: Device, m: Measurement) -> float:
-    """Return the speed of *m* on *device* by the formulas of docs/cost-model.md, in plain Python."""
+    """Return the speed of *m* on *device* by the formulas of the cost model, in plain Python."""
     model = build_model(m.facts, weights=m.weights)
     compute = device.prefill_efficiency * device.fp16_flop_per_s
     bandwidth = device.decode_efficiency * device.memory_bandwidth_bytes_per_s

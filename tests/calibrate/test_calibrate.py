@@ -197,7 +197,7 @@ def test_no_measurement_is_refused() -> None:
 def test_contradictions_are_named_with_both_places() -> None:
     slow = replace(run(DECODE, 128, speed=20.0), where="a.json:3")
     fast = replace(slow, tokens_per_s=31.0, where="b.json:7")
-    with pytest.raises(InputError, match="31 tokens/s here and 20 in a.json:3") as error:
+    with pytest.raises(InputError, match=r"31 tokens/s here and 20 in a\.json:3") as error:
         calibrate(LAB, [slow, fast])
     assert error.value.faults[0].file == "b.json:7"
     other_depth = replace(fast, depth=4096)
