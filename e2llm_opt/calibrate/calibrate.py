@@ -28,6 +28,10 @@ CONTRADICTION = 1.5
 """Equal runs whose speeds differ by more than this factor contradict each other."""
 MOST_TOKENS_PER_S = {Phase.PREFILL: 1e6, Phase.DECODE: 1e5}
 """A faster single device is hardly one: more likely another unit [tokens/s]."""
+LEAST_SPEED, MOST_SPEED = 1e-6, 1e12
+"""What is accepted at all, doubts aside [tokens/s]."""
+MOST_TOKENS = 100_000_000
+"""Longest prompt, answer or context [tokens]."""
 MOST_SURPRISE = 20.0
 """So many times faster or slower than predicted is more likely another unit or device."""
 _POOR_FIT = 0.25
@@ -116,10 +120,12 @@ def _refuse_faults(given: Sequence[Measurement], inventory: Inventory) -> None:
         if not devices_called(inventory, m.device):
             wrong = f"no device of the inventory is called '{m.device}'"
             faults.append(Fault(file=m.where, wrong=wrong, right=nearest(m.device, names)))
-        if not (math.isfinite(m.tokens_per_s) and m.tokens_per_s > 0):
-            wrong = f"tokens_per_s must be positive and finite, got {m.tokens_per_s}"
-            faults.append(Fault(file=m.where, wrong=wrong))
-        if m.tokens < 1 or m.depth < 0 or m.batch < 1 or m.chunk_tokens < 0:
+        if not LEAST_SPEED <= m.tokens_per_s <= MOST_SPEED:
+            wrong = f"{m.tokens_per_s:g} tokens/s is no speed"
+            right = f"from {LEAST_SPEED:g} to {MOST_SPEED:g}"
+            faults.append(Fault(file=m.where, wrong=wrong, right=right))
+        lengths = (m.tokens, m.depth + 1, m.batch, m.chunk_tokens + 1)
+        if not 1 <= min(lengths) <= max(lengths) <= MOST_TOKENS:
             wrong = f"{m.tokens} tokens at depth {m.depth}, batch {m.batch} are no run"
             faults.append(Fault(file=m.where, wrong=wrong))
     if not faults:

@@ -53,7 +53,11 @@ def fitted_device(
     cases = _cases(device, own, engine)
     after = _moved(device, _least_squares(cases, device), {m.phase for m in own})
     logs = _logs(device, after)
-    return after, [(case.predicted((0.0, 0.0, 0.0)), case.predicted(logs)) for case in cases]
+    speeds = {
+        run: (case.predicted((0.0, 0.0, 0.0)), case.predicted(logs))
+        for run, case in {case.run: case for case in cases}.items()
+    }
+    return after, [speeds[case.run] for case in cases]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

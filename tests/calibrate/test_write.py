@@ -166,8 +166,8 @@ def test_any_comments_stay_and_any_value_reads_back(
         lines = [f"{indent}  {key}{note}" for key, note in zip(keys, notes, strict=False)]
         item = f"{indent}- " + "\n".join(lines)[len(indent) + 2 :]
     text = f"{notes[0].strip()}\ndevices:\n{item}\n{indent}{notes[1].strip()}\n"
-    changes = {"efficiency": {"prefill": value}, "layer_overhead_us": overhead}
-    found = edited(text, {"tower": changes}, file="x")
+    keys_set = {"efficiency": {"prefill": value}, "layer_overhead_us": overhead}
+    found = edited(text, {"tower": keys_set}, file="x")  # type: ignore[dict-item]
     device = parse(found)[0].value["devices"][0]
     assert device["efficiency"]["prefill"] == pytest.approx(value, rel=1e-12)
     assert device["layer_overhead_us"] == pytest.approx(overhead, rel=1e-12)

@@ -6,9 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from e2llm_opt.calibrate.calibrate import calibrate
 from e2llm_opt.errors import InputError
 from e2llm_opt.loading.bench_names import models_of, weights_of
+from e2llm_opt.loading.load import problem_from_mapping
 from e2llm_opt.loading.measured_run import Phase, Run
 from e2llm_opt.loading.measurements import Named, Readings, read_measurements
 from e2llm_opt.loading.setup import Setup, catalogue_key, load_setup
@@ -65,6 +69,10 @@ def without(row: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 def as_csv(*rows: Mapping[str, Any]) -> str:
     lines = [",".join(rows[0]), *(",".join(f'"{v}"' for v in row.values()) for row in rows)]
     return "\n".join(lines) + "\n"
+
+
+def as_lines(rows: list[dict[str, Any]]) -> str:
+    return "\n".join(map(json.dumps, rows))
 
 
 class Bench:
@@ -300,6 +308,42 @@ def test_faults_of_all_files_come_at_once(bench: Bench, tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         read_measurements([tmp_path / name for name in "abc"], bench.setup)
     assert len(error.value.faults) == 3
+
+
+def test_a_problem_will_do_instead_of_a_file(bench: Bench) -> None:
+    bench.path.write_text(json.dumps([DECODE]), encoding="utf-8")
+    problem = problem_from_mapping(
+        {
+            "devices": [{"name": "mine", "type": "rtx-3060-12gb"}],
+            "model": "llama-3.1-8b",
+            "workload": {"prompt_tokens": 100, "output_tokens": 100},
+        }
+    )
+    (m,) = read_measurements([bench.path], problem).measurements
+    assert (m.device, m.weights) == ("mine", "q4_k_m")
+
+
+odd = st.none() | st.booleans() | st.floats() | st.integers(-9, 9) | st.text(max_size=5)
+odd_rows = st.dictionaries(st.sampled_from(sorted(ROW)), odd | st.lists(odd, max_size=2))
+
+
+@given(st.lists(odd_rows, max_size=3), st.sampled_from((json.dumps, as_lines)), st.integers(0, 99))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_a_file_says_it_is_read_or_refused_in_a_sentence(
+    bench: Bench, changes: list[dict[str, Any]], form: Any, cut: int
+) -> None:
+    text = form([{**ROW, **change} for change in changes] or [ROW])
+    try:
+        found = bench.read(text[: len(text) - cut], device="tower")
+        calibrate(bench.setup.inventory, found.measurements)
+    except InputError:  # anything else is a bug
+        pass
+
+
+@given(st.text())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_is_refused_in_a_sentence(bench: Bench, text: str) -> None:
+    assert bench.refused(text.encode(errors="replace").decode()).startswith("bench: ")
 
 
 def test_a_run_by_hand_needs_no_file(setup: Setup) -> None:
