@@ -5,6 +5,7 @@
     workload, trace ────► Workload ──┘                   ▲   search (genetic, exact) ◄──┘
                                                          └── Plan ─► check · report
                                                                   └─► simulate · compare
+    measured speeds ─► calibrate ─► a better Inventory
     sweep file ─► many Problems ─► workers (this machine, a cluster) ─► one table
 
 The public names below are loaded on first use, so that ``import e2llm_opt`` is instant.
@@ -18,6 +19,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from e2llm_opt.calibrate.calibrate import calibrate as calibrate
+    from e2llm_opt.calibrate.calibration import Calibration as Calibration
+    from e2llm_opt.calibrate.write import write_calibration as write_calibration
     from e2llm_opt.check.check import check as check
     from e2llm_opt.check.verdict import Report as Report
     from e2llm_opt.check.verdict import Violation as Violation
@@ -33,6 +37,10 @@ if TYPE_CHECKING:
     from e2llm_opt.inventory.device import device_of_type as device_of_type
     from e2llm_opt.inventory.inventory import Inventory as Inventory
     from e2llm_opt.inventory.link import Link as Link
+    from e2llm_opt.loading.measured_run import Phase as Phase
+    from e2llm_opt.loading.measurements import Measurement as Measurement
+    from e2llm_opt.loading.measurements import Readings as Readings
+    from e2llm_opt.loading.measurements import read_measurements as read_measurements
     from e2llm_opt.model.facts import ModelFacts as ModelFacts
     from e2llm_opt.model.model import Model as Model
     from e2llm_opt.model.named import model_facts as model_facts
@@ -74,6 +82,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Calibration": "calibrate.calibration",
     "ComparisonRow": "compare",
     "ComparisonTerms": "compare",
     "Constraints": "constraints",
@@ -87,17 +96,20 @@ _HOME = {
     "Islands": "search.islands",
     "Lengths": "workload.workload",
     "Link": "inventory.link",
+    "Measurement": "loading.measurements",
     "MemoryKind": "inventory.device",
     "Model": "model.model",
     "ModelFacts": "model.facts",
     "Objective": "problem",
     "PLANNERS": "planners",
     "Partition": "partition.partition",
+    "Phase": "loading.measured_run",
     "Plan": "plan.plan",
     "Prediction": "predict.prediction",
     "Problem": "problem",
     "Progress": "search.progress",
     "Provenance": "provenance",
+    "Readings": "loading.measurements",
     "Replica": "plan.plan",
     "Report": "check.verdict",
     "Role": "problem",
@@ -111,6 +123,7 @@ _HOME = {
     "Trace": "workload.trace",
     "Violation": "check.verdict",
     "Workload": "workload.workload",
+    "calibrate": "calibrate.calibrate",
     "check": "check.check",
     "compare": "compare",
     "device_of_type": "inventory.device",
@@ -122,10 +135,12 @@ _HOME = {
     "plans": "solve",
     "predict": "predict.predict",
     "predict_problem": "predict.predict",
+    "read_measurements": "loading.measurements",
     "read_trace": "workload.trace",
     "runtime": "runtime",
     "simulate": "simulate.simulate",
     "sweep": "sweep.sweep",
+    "write_calibration": "calibrate.write",
 }
 """Public name: the module below this package that defines it."""
 

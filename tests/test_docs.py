@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = (
-    *("plan", "check", "simulate", "compare", "predict", "sweep", "catalog", "schema"),
-    "completion",
+    *("plan", "check", "simulate", "compare", "predict", "sweep"),
+    *("calibrate", "catalog", "schema", "completion"),
 )
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
@@ -93,6 +93,7 @@ def test_every_key_of_an_infeasible_answer_is_explained() -> None:
     [
         schema.DeviceEntry,
         schema.EfficiencyEntry,
+        schema.CalibratedEntry,
         schema.LinkEntry,
         schema.DirectionsEntry,
         schema.RuntimeEntry,

@@ -64,7 +64,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 SUBPACKAGES = (
     *("plan.plan", "check.check", "partition.partition", "runtime"),
-    *("compare", "simulate.simulate", "sweep.sweep"),
+    *("calibrate.calibrate", "compare", "simulate.simulate", "sweep.sweep"),
 )
 
 

@@ -25,6 +25,7 @@ _COMMANDS = {
     "compare": "Simulate the plans of several planners on the same arrivals.",
     "predict": "Say how fast given devices serve a model, without planning.",
     "sweep": "Plan a grid of inventories, models and workloads, on many workers.",
+    "calibrate": "Fit an inventory's speeds to measured ones.",
     "catalog": "List known devices, models, weight formats and runtimes.",
     "schema": "Print the JSON Schema of a plan.",
     "completion": "Print what a shell needs to complete commands and options.",
@@ -91,6 +92,7 @@ def command_line() -> None:
       e2llm-opt simulate plan.json homelab.yaml --rate 0.5
       e2llm-opt compare homelab.yaml
       e2llm-opt predict --device rtx-4090 --model llama-3.1-8b --weights q4_k_m
+      e2llm-opt calibrate homelab.yaml --measured bench.json
       e2llm-opt catalog devices jetson
 
     Exit codes: 0 done, 2 bad input, 3 no plan or violations, 130 interrupted, 1 a bug.

@@ -45,14 +45,15 @@ def flops(tables: Tables, context: float | Floats) -> Floats:
     return tables.flops + tables.attention * np.minimum(context, tables.window)
 
 
-def prefill_time(tables: Tables, tokens: float | Floats, chunk: int) -> Floats:
+def prefill_time(tables: Tables, tokens: float | Floats, chunk: int, depth: float = 0.0) -> Floats:
     """Return the time of a prompt of *tokens* tokens in each layer on each device [..., D, L] [s].
 
-    max(p · F_i(p/2) / (η_p F_d), sum over chunks of A_i(chunk) / (η_d B_d)) + o_d.
+    max(p · F_i(d + p/2) / (η_p F_d), sum over chunks of A_i(chunk) / (η_d B_d)) + o_d, behind
+    *depth* tokens d that are in the KV cache already.
     """
     length = np.asarray(tokens, dtype=np.float64)[..., None]
     read = _over_chunks(tables, bytes_read, length, chunk)
-    return _layer_time(tables, read, length * flops(tables, length / 2))
+    return _layer_time(tables, read, length * flops(tables, depth + length / 2))
 
 
 def decode_time(tables: Tables, batch: int, context: float) -> Floats:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from e2llm_opt.constraints import Roles  # noqa: TC001 - pydantic reads it
 from e2llm_opt.errors import InputError
@@ -23,7 +24,9 @@ from e2llm_opt.loading.fields import (
     Whole,
     WordOrList,
     fault,
+    shown,
 )
+from e2llm_opt.provenance import Provenance
 from e2llm_opt.units import GB_PER_S, GIB, MBIT_PER_S, MS, TFLOP_PER_S, US
 from e2llm_opt.workload.workload import Lengths
 
@@ -72,6 +75,25 @@ class EfficiencyEntry(Section):
     decode: Fraction = 0.70
 
 
+def _day(value: Any) -> str:  # noqa: ANN401 - what the file says
+    try:
+        return date.fromisoformat(value).isoformat()
+    except (TypeError, ValueError):
+        fault(f"must be a date, got {shown(value)}", "write it as 2026-01-31")
+
+
+class CalibratedEntry(Section):
+    """``calibrated: {date: , sources: [], prefill: 2, decode: 3}``: what speeds rest on.
+
+    *prefill* and *decode* are the numbers of measurements.
+    """
+
+    date: Annotated[str, BeforeValidator(_day)]
+    sources: list[Text] = Field(default_factory=list)
+    prefill: Annotated[Whole, Field(ge=0, le=1_000_000)] = 0
+    decode: Annotated[Whole, Field(ge=0, le=1_000_000)] = 0
+
+
 class DeviceEntry(Section):
     """One item of ``devices``."""
 
@@ -83,6 +105,7 @@ class DeviceEntry(Section):
     fp16_tflops: Annotated[Number, Field(ge=1e-6, le=1e6)] | None = None
     efficiency: EfficiencyEntry | None = None
     layer_overhead_us: Annotated[Number, Field(ge=0, le=1e6)] | None = None
+    calibrated: CalibratedEntry | None = None
     uuid: Text | None = None
     host: Text | None = None
     host_bus_gb_s: GbPerS | None = None
@@ -99,10 +122,13 @@ class DeviceEntry(Section):
 
     def si(self) -> dict[str, Any]:
         """Return the fields of a Device, but name and type."""
-        values = _in_si(self, "name", "type", "count", "efficiency")
+        values = _in_si(self, "name", "type", "count", "efficiency", "calibrated")
         if self.efficiency is not None:
             given = self.efficiency.given("prefill", "decode")
             values |= {f"{phase}_efficiency": value for phase, value in given.items()}
+        # The worst origin counts: both phases were measured, or the device was not.
+        if self.calibrated is not None and min(self.calibrated.prefill, self.calibrated.decode):
+            values["provenance"] = Provenance.MEASURED
         return values
 
 

@@ -75,6 +75,11 @@ def parse(text: str, *, file: str = "") -> tuple[Document, Faults]:
     return document, faults
 
 
+def nodes_of(text: str) -> yaml.Node | None:
+    """Return the nodes of a *text* that :func:`parse` accepts: each with its place in the text."""
+    return yaml.compose(text, Loader=_Loader)
+
+
 @dataclass(slots=True)
 class _Node:
     """One value as written: text, or items that each have a key (or position) and a line."""

@@ -54,10 +54,10 @@ def words(*typed: str) -> set[str]:
 
 def test_commands_are_completed() -> None:
     assert words("") == {
-        *("plan", "check", "simulate", "compare", "predict", "sweep", "catalog", "schema"),
-        "completion",
+        *("plan", "check", "simulate", "compare", "predict", "sweep", "calibrate"),
+        *("catalog", "schema", "completion"),
     }
-    assert words("ca") == {"catalog"}
+    assert words("cat") == {"catalog"}
     assert words("compare", "--planners", "e2llm-opt,all") == {"e2llm-opt,all-mixed"}
     assert words("simulate", "--arrivals", "") == {"poisson", "fixed", "bursty"}
 
@@ -77,6 +77,7 @@ def test_devices_are_those_of_the_inventory_named_before(before: tuple[str, ...]
     some = words(*before, "--exclude", "pi")
     assert some == {"pi", *(f"pi-{i}" for i in range(1, 9))}
     assert words(*before, "--exclude", "pi-1", "--exclude", "mini") == {"mini-pc"}
+    assert words("calibrate", CLUSTER, "--device", "mini") == {"mini-pc"}
 
 
 @pytest.mark.parametrize("path", ["absent.yaml", "README.md", "pyproject.toml"])

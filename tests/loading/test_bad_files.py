@@ -57,6 +57,15 @@ LINK = "via: lan, bandwidth_mbit_s: 940, latency_ms: 0.2}"
             "uuid: one card cannot be 2 devices; remove uuid or count",
         ),
         (
+            "{name: a, type: rpi5, calibrated: {date: yesterday}}",
+            "calibrated.date: must be a date, got 'yesterday'; write it as 2026-01-31",
+        ),
+        ("{name: a, type: rpi5, calibrated: {decode: 2}}", "calibrated.date: missing"),
+        (
+            "{name: a, type: rpi5, calibrated: {date: 2026-01-31, decode: -2}}",
+            "calibrated.decode: must be at least 0, got -2",
+        ),
+        (
             "{name: a, type: rpi5, efficiency: 0.5}",
             "efficiency: must be a mapping of keys to values, got 0.5",
         ),
