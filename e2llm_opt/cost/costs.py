@@ -250,12 +250,14 @@ class Costs:
         """Return the time of a hop between devices of *source* and *target* [...] [s].
 
         Latency + bytes / bandwidth over the path that is best for these bytes + the engine's
-        fixed cost; infinite where there is no path, 0 from a device to itself, and for nothing to
-        send. In a star, every hop between two devices away from the head's host (that of device
+        fixed cost; infinite where there is no path; 0 from a device to itself, and for nothing to
+        send where there is a path. In a star, every hop between two devices away from the head's host (that of device
         *anchor*) goes through it.
         """
-        if num_bytes == 0:
-            return np.zeros(np.broadcast_shapes(np.shape(source), np.shape(target)))
+        found = self._hop(num_bytes, source, target, anchor)
+        return np.where(np.isfinite(found), 0.0, np.inf) if num_bytes == 0 else found
+
+    def _hop(self, num_bytes: float, source: Ints, target: Ints, anchor: int) -> Floats:
         ring = self.ways.hop(num_bytes, source, target)
         if anchor < 0 or self.problem.runtime.topology == "ring":
             return ring

@@ -217,6 +217,12 @@ class Search:
             return None
         return found
 
+    def has_plan(self) -> bool:
+        """Whether any plan was found so far; it is not polished for that."""
+        found = self.archive.best(self.aim, self.evaluator)
+        outcomes = [*self._allowed(), *([found] if found is not None else [])]
+        return any(self.evaluator.key(outcome)[0] < IMPOSSIBLE for outcome in outcomes)
+
     def ranked(self, num: int) -> list[Outcome]:
         """Return the best outcomes that differ in groups or roles, best first, at most *num*."""
         best = self.best(self.aim)

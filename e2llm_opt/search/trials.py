@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from e2llm_opt.cost.costs import costs_of
-from e2llm_opt.search.roles import Scope
 from e2llm_opt.search.search import Search
 from e2llm_opt.search.stop import Stop
 
@@ -48,8 +47,9 @@ class Trials:
         if changed not in self._known:
             heard = self._teller.trial(difference(self._problem, changed), self.num_found)
             search = Search(costs_of(changed), heard)
-            search.run(_QUICK, self._seed)
-            self._known[changed] = search.best(Scope.ANY) is not None
+            if not search.has_plan():  # the baselines alone may do
+                search.run(_QUICK, self._seed)
+            self._known[changed] = search.has_plan()
         return self._known[changed]
 
 
