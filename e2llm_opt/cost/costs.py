@@ -251,8 +251,8 @@ class Costs:
 
         Latency + bytes / bandwidth over the path that is best for these bytes + the engine's
         fixed cost; infinite where there is no path; 0 from a device to itself, and for nothing to
-        send where there is a path. In a star, every hop between two devices away from the head's host (that of device
-        *anchor*) goes through it.
+        send where there is a path. In a star, every hop between two devices away from the head's
+        host (that of device *anchor*) goes through it.
         """
         found = self._hop(num_bytes, source, target, anchor)
         return np.where(np.isfinite(found), 0.0, np.inf) if num_bytes == 0 else found
