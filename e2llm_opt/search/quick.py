@@ -109,10 +109,12 @@ class QuickJudge:
         self._generation = itertools.count(1)
 
     def worth(self, labels: Labels) -> float:
-        """Return what is to be minimised; each packing is judged once."""
+        """Return what is to be minimised; each packing is judged once, and none when it is late."""
+        if self.is_late():
+            return _UNFIT
         packing = self.packing(labels)
         if packing not in self.known:
-            self.known[packing] = _UNFIT if self.is_late() else self._judged(packing)
+            self.known[packing] = self._judged(packing)
             self.num_tried += 1
             self.tell()
         return self.known[packing]
