@@ -35,7 +35,9 @@ _MAX_AT_ONCE = 400
 """Columns that enter the program together."""
 _ALL_AT_ONCE = 1500
 _NUM_NEXT = 16
-"""Columns made exact beside those of an optimum with whole replicas; twice as many each time."""
+"""Columns made exact beside those of an optimum with whole replicas."""
+_MANY_COLUMNS = 500
+"""With more, HiGHS takes so long that twice as many are made exact each time."""
 _SHARE_OF_GAP, _LEAST_SHARE = 0.2, 0.02
 """Of the gap that is left: HiGHS need not be more precise while columns are not exact."""
 _MAX_NODES, _FEW_NODES = 20_000, 200
@@ -340,7 +342,7 @@ class CapacityBound:
             is_new = self._sharpen(chosen[found.x > _SOME])
             if is_new:
                 self._sharpen(self._next(worth, more))
-                more *= 2
+                more *= 2 if len(chosen) > _MANY_COLUMNS else 1
             self._take(chosen, found.x)
             yield
             is_whole = not is_new

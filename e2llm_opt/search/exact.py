@@ -28,7 +28,7 @@ _MANY_CLASSES = 64
 """Above so many, larger groups are enumerated before the rest is looked at closely."""
 _CLASSES_MORE = 32
 """With so many more, so many more columns are made exact: an optimum takes one a class."""
-_SHARE_OF_TIME = 0.6
+_SHARE_OF_TIME = 0.8
 """Of a time limit: the rest is for the search that follows where the method does not end."""
 _SCOPES = ((Role.MIXED,), (Role.PREFILL, Role.DECODE))
 
