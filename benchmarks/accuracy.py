@@ -24,18 +24,15 @@ from benchmarks.measured import engine_of, model_of, read
 from e2llm_opt.catalogue.names import UnknownNameError
 from e2llm_opt.catalogue.silicon import silicon
 from e2llm_opt.inventory.device import device_of_type
-from e2llm_opt.speed import Setting, decode_speed, prefill_speed, spread
+from e2llm_opt.speed import Z80, Phase, Setting, decode_speed, prefill_speed, spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from benchmarks.measured import Measurement
-    from e2llm_opt.speed import Phase
 
 HOP_S = {"llama.cpp-2024": 1e-4, "llama.cpp": 1e-4}
 """Of one hop between cards of a host, by engine: the only thing that pipelines add [s]."""
-_Z80 = 1.2816
-_PHASES: tuple[Phase, ...] = ("decode", "prefill")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,34 +71,32 @@ class Point:
     @property
     def is_covered(self) -> bool:
         """Whether the measured speed lies in the 80 % interval."""
-        return abs(self.log) <= _Z80 * self.sigma
+        return abs(self.log) <= Z80 * self.sigma
 
 
 def points(runs: Sequence[Measurement], leave_out: str | None) -> Iterator[Point]:
     """Yield every measured speed of single devices with its prediction."""
-    for phase in _PHASES:
+    for phase in fit.PHASES:
         own = fit.runs_of(phase, runs)
         if not own:
             continue
         times = _left_out(phase, own, leave_out) if leave_out else None
         for i, run in enumerate(own):
-            tokens = 1.0 if phase == "decode" else run.prompt
             group = silicon(run.setting.device.type).group
             speed = (
                 decode_speed(run.setting, run.context)
-                if phase == "decode"
+                if phase is Phase.DECODE
                 else prefill_speed(run.setting, run.prompt)
             )
             seconds = speed.seconds if times is None else times[i]
-            measured = run.decode_per_s if phase == "decode" else run.prefill_per_s
             yield Point(
                 kind=phase,
                 group=group,
                 engine=run.setting.engine,
                 device=run.key,
                 name=f"{run.key}, {run.model}",
-                predicted=tokens / seconds,
-                measured=measured or math.nan,
+                predicted=run.tokens(phase) / seconds,
+                measured=run.per_s(phase) or math.nan,
                 sigma=speed.sigma,
             )
 
@@ -165,7 +160,7 @@ def _pipeline(row: dict[str, str]) -> Point | None:
         name=f"{row['cluster']}, {row['model']}",
         predicted=1.0 / seconds,
         measured=float(row["decode_tok_s"]),
-        sigma=spread("decode", group, engine),
+        sigma=spread(Phase.DECODE, group, engine),
     )
 
 
@@ -249,7 +244,7 @@ def main() -> None:
     found = list(points(read(asked.measured), asked.leave_out)) if asked.measured else []
     several, other = pipelines(asked.multi) if asked.multi else ([], 0)
     found += several
-    kinds = (*_PHASES, "multi")
+    kinds = (*fit.PHASES, "multi")
     if asked.json:
         parts = {kind: summary([p for p in found if p.kind == kind]) for kind in kinds}
         if asked.leave_out == "device":

@@ -21,19 +21,19 @@ from scipy.optimize import least_squares
 
 from benchmarks.measured import Measurement, read
 from e2llm_opt.catalogue.silicon import silicon
-from e2llm_opt.speed import FACTORS, decode_terms, prefill_terms
+from e2llm_opt.speed import FACTORS, Z80, Phase, decode_terms, prefill_terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from e2llm_opt.speed import Phase
-
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
 CATALOGUE = Path(__file__).parents[1] / "e2llm_opt" / "catalogue"
+PHASES = (Phase.DECODE, Phase.PREFILL)
+"""In the order in which they are shown."""
 NOISE = 0.1
 """Of one measurement's logarithm: the scale of the Cauchy loss."""
 START = {
@@ -170,7 +170,7 @@ class Design:
 
 def runs_of(phase: Phase, runs: Sequence[Measurement]) -> list[Measurement]:
     """Return the runs in which *phase* was measured."""
-    return [run for run in runs if _speed(phase, run)]
+    return [run for run in runs if run.per_s(phase)]
 
 
 def design(phase: Phase, runs: Sequence[Measurement]) -> Design:
@@ -178,7 +178,7 @@ def design(phase: Phase, runs: Sequence[Measurement]) -> Design:
     terms = [term for term in FACTORS if term.startswith(f"{phase}.")]
     amounts = [
         decode_terms(run.setting, run.context)
-        if phase == "decode"
+        if phase is Phase.DECODE
         else prefill_terms(run.setting, run.prompt)
         for run in runs
     ]
@@ -191,8 +191,7 @@ def design(phase: Phase, runs: Sequence[Measurement]) -> Design:
     rows = np.zeros((len(terms), len(runs), len(place)))
     for t, n, e, weight in entries:
         rows[t, n, e] += weight
-    tokens = [1.0 if phase == "decode" else run.prompt for run in runs]
-    times = [length / (_speed(phase, run) or 1.0) for length, run in zip(tokens, runs, strict=True)]
+    times = [run.tokens(phase) / (run.per_s(phase) or math.nan) for run in runs]
     return Design(
         names=tuple(place),
         amounts=np.array([[own[term] for own in amounts] for term in terms]),
@@ -210,14 +209,10 @@ def _levels(term: str, run: Measurement) -> Iterator[tuple[tuple[str, str, str],
             yield (term, factor, level), weight
 
 
-def _speed(phase: Phase, run: Measurement) -> float | None:
-    return run.decode_per_s if phase == "decode" else run.prefill_per_s
-
-
 def spread_rows(
     phase: Phase, runs: Sequence[Measurement], off: Floats
 ) -> Iterator[tuple[str, str, str, int, float]]:
-    """Yield (phase, group, engine, runs, sigma): eight in ten residuals lie within 1.28 sigma."""
+    """Yield (phase, group, engine, runs, sigma): eight in ten residuals lie within Z80 sigma."""
     kinds: dict[tuple[str, str], list[float]] = defaultdict(list)
     for run, value in zip(runs, np.abs(off).tolist(), strict=True):
         group = silicon(run.setting.device.type).group
@@ -225,7 +220,7 @@ def spread_rows(
             kinds[key].append(value)
     for (group, engine), values in sorted(kinds.items()):
         if len(values) >= _FEWEST or not group:
-            sigma = max(_LEAST_SIGMA, float(np.quantile(values, 0.8)) / 1.2816)
+            sigma = max(_LEAST_SIGMA, float(np.quantile(values, 0.8)) / Z80)
             yield phase, group, engine, len(values), sigma
 
 
@@ -237,8 +232,7 @@ def main() -> None:
     runs = read(options.measured)
     effects: list[tuple[str, str, str, str]] = []
     spreads: list[tuple[str, str, str, int, str]] = []
-    phases: tuple[Phase, ...] = ("decode", "prefill")
-    for phase in phases:
+    for phase in PHASES:
         own = runs_of(phase, runs)
         arrays = design(phase, own)
         found = arrays.fitted(np.arange(len(own)))

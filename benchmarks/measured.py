@@ -12,7 +12,7 @@ from e2llm_opt.catalogue.names import UnknownNameError
 from e2llm_opt.inventory.device import device_of_type
 from e2llm_opt.model.build import build_model
 from e2llm_opt.model.named import model_facts
-from e2llm_opt.speed import Setting
+from e2llm_opt.speed import Phase, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,6 +51,14 @@ class Measurement:
     decode_per_s: float | None
     prompt: float
     context: float
+
+    def per_s(self, phase: Phase) -> float | None:
+        """Return the measured speed of *phase* [tokens/s]; None where there is none."""
+        return self.decode_per_s if phase is Phase.DECODE else self.prefill_per_s
+
+    def tokens(self, phase: Phase) -> float:
+        """Return the tokens that the time of *phase* is for: one, or the prompt."""
+        return 1.0 if phase is Phase.DECODE else self.prompt
 
 
 def read(path: str) -> list[Measurement]:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from e2llm_opt.inventory.device import device_of_type as device_of_type
     from e2llm_opt.inventory.inventory import Inventory as Inventory
     from e2llm_opt.inventory.link import Link as Link
-    from e2llm_opt.loading.measured_run import Phase as Phase
     from e2llm_opt.loading.measurements import Measurement as Measurement
     from e2llm_opt.loading.measurements import Readings as Readings
     from e2llm_opt.loading.measurements import read_measurements as read_measurements
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
     from e2llm_opt.simulate.simulate import simulate as simulate
     from e2llm_opt.solve import plan as plan
     from e2llm_opt.solve import plans as plans
+    from e2llm_opt.speed import Phase as Phase
     from e2llm_opt.sweep.sweep import SweepProgress as SweepProgress
     from e2llm_opt.sweep.sweep import sweep as sweep
     from e2llm_opt.sweep.table import SweepRow as SweepRow
@@ -103,7 +103,7 @@ _HOME = {
     "Objective": "problem",
     "PLANNERS": "planners",
     "Partition": "partition.partition",
-    "Phase": "loading.measured_run",
+    "Phase": "speed",
     "Plan": "plan.plan",
     "Prediction": "predict.prediction",
     "Problem": "problem",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from e2llm_opt.model.build import build_model
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
 
     from e2llm_opt.inventory.device import Device
     from e2llm_opt.inventory.inventory import Inventory
@@ -119,6 +120,10 @@ class Problem:
         from e2llm_opt.loading.load import load_problem  # noqa: PLC0415 - the one upward call
 
         return load_problem(path, overrides)
+
+    def with_devices(self, devices: Iterable[Device]) -> Problem:
+        """Return the same problem on other devices, linked as these are."""
+        return replace(self, inventory=replace(self.inventory, devices=tuple(devices)))
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from e2llm_opt.catalogue.catalogue import device_entry
 from e2llm_opt.catalogue.silicon import effects, silicon, spreads
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
     from e2llm_opt.inventory.device import Device
     from e2llm_opt.model.model import Model
 
-Phase: TypeAlias = Literal["decode", "prefill"]
+
+class Phase(StrEnum):
+    """Of serving a request: the prompt, or the answer."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
 Terms: TypeAlias = dict[str, float]
 """Term -> what it amounts to before its effects [s]."""
 
@@ -54,6 +62,8 @@ _SIZE = 5e13
 """A matrix peak from which the effect of ``size`` is counted [FLOP/s]."""
 _WIDE_BITS = 12.0
 """Weights above so many bits a value are multiplied as they are: nothing is unpacked to 16 bits."""
+Z80 = 1.2815515655446004
+"""80 % of what is normally distributed lie within so many standard deviations."""
 _WORKING_SHARE = 1.03
 """Weights, and the buffers that come with them."""
 
@@ -177,12 +187,12 @@ class Speed:
 
 def decode_speed(setting: Setting, context: float) -> Speed:
     """Return the time of one decode step of one request [s]."""
-    return _speed("decode", setting, decode_terms(setting, context))
+    return _speed(Phase.DECODE, setting, decode_terms(setting, context))
 
 
 def prefill_speed(setting: Setting, tokens: float, chunk: int = 512) -> Speed:
     """Return the time of a prompt of *tokens* tokens [s]."""
-    return _speed("prefill", setting, prefill_terms(setting, tokens, chunk))
+    return _speed(Phase.PREFILL, setting, prefill_terms(setting, tokens, chunk))
 
 
 def fitted(device: Device, model: Model, engine: str) -> Device:
@@ -206,8 +216,8 @@ def fitted(device: Device, model: Model, engine: str) -> Device:
         decode_efficiency=ideal / (read + unpack),
         prefill_efficiency=peak / coefficient("prefill.compute", setting),
         layer_overhead_s=coefficient("decode.layer", setting),
-        decode_sigma=spread("decode", group, engine),
-        prefill_sigma=spread("prefill", group, engine),
+        decode_sigma=spread(Phase.DECODE, group, engine),
+        prefill_sigma=spread(Phase.PREFILL, group, engine),
     )
 
 

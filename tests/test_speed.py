@@ -17,6 +17,7 @@ from e2llm_opt.catalogue.silicon import effects, silicon, spreads
 from e2llm_opt.model.build import build_model
 from e2llm_opt.speed import (
     FACTORS,
+    Phase,
     Setting,
     coefficient,
     decode_speed,
@@ -75,8 +76,8 @@ def test_a_coefficient_is_the_product_of_its_effects(term: str) -> None:
 
 def test_an_engine_that_nobody_measured_has_no_effects_of_its_own() -> None:
     assert decode_speed(on("rtx-3090", "unheard-of"), 512.0).seconds > 0
-    assert spread("decode", "nvidia", "unheard-of") == spreads()["decode", "nvidia", ""]
-    assert spread("decode", "nothing", "at all") == spreads()["decode", "", ""]
+    assert spread(Phase.DECODE, "nvidia", "unheard-of") == spreads()["decode", "nvidia", ""]
+    assert spread(Phase.DECODE, "nothing", "at all") == spreads()["decode", "", ""]
 
 
 @given(st.sampled_from([entry.key for entry in device_entries()]), st.floats(1, 30_000))
@@ -159,7 +160,7 @@ def made(device_type: str, factor: float) -> list[Measurement]:
 
 def test_a_fit_finds_a_group_that_is_slower_than_it_was_thought() -> None:
     runs = [run for card in ("rtx-3060", "rtx-3090", "rtx-4070") for run in made(card, 1.5)]
-    arrays = fit.design("decode", runs)
+    arrays = fit.design(Phase.DECODE, runs)
     every = np.arange(len(runs))
     off = arrays.predicted(arrays.fitted(every), every) - arrays.logs
     assert np.abs(off).max() < 0.1
@@ -170,7 +171,7 @@ def test_one_absurd_run_moves_a_fit_little() -> None:
     bad = [replace(runs[0], decode_per_s=(runs[0].decode_per_s or 1.0) / 10), *runs[1:]]
     found = []
     for own in (runs, bad):
-        arrays = fit.design("decode", own)
+        arrays = fit.design(Phase.DECODE, own)
         found.append(arrays.predicted(arrays.fitted(np.arange(9)), np.arange(1, 9)))
     assert np.abs(found[0] - found[1]).max() < 0.05
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from e2llm_opt.calibrate.calibration import Calibration, DeviceFit, Point, described
 from e2llm_opt.calibrate.fit import fitted_device
 from e2llm_opt.errors import Fault, InputError
-from e2llm_opt.loading.measured_run import Phase
 from e2llm_opt.loading.validate import nearest
 from e2llm_opt.problem import Problem
 from e2llm_opt.provenance import Provenance
 from e2llm_opt.runtime import runtime
+from e2llm_opt.speed import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from e2llm_opt.inventory.device import Device
     from e2llm_opt.inventory.inventory import Inventory
-    from e2llm_opt.loading.measured_run import Phase
     from e2llm_opt.loading.measurements import Measurement
+    from e2llm_opt.speed import Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

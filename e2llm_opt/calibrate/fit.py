@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.cost.one_device import OneDevice
 from e2llm_opt.inventory.inventory import Inventory
-from e2llm_opt.loading.measured_run import Phase
 from e2llm_opt.problem import Problem
+from e2llm_opt.speed import Phase
 from e2llm_opt.units import US
 from e2llm_opt.workload.workload import Lengths, Workload
 

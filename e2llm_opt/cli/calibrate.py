@@ -121,7 +121,8 @@ def command(
 def _runs(options: dict[str, Any]) -> list[Run]:
     """Return the speeds on the command line."""
     from e2llm_opt.loading.document import COMMAND_LINE
-    from e2llm_opt.loading.measured_run import OUTPUT_TOKENS, PROMPT_TOKENS, Phase, Run
+    from e2llm_opt.loading.measured_run import OUTPUT_TOKENS, PROMPT_TOKENS, Run
+    from e2llm_opt.speed import Phase
 
     if options["prompt_tokens"] is not None and options["prefill"] is None:
         raise click.UsageError("--prompt-tokens is the length of --prefill; give both.")

@@ -254,10 +254,6 @@ class Costs:
         send where there is a path. In a star, every hop between two devices away from the head's
         host (that of device *anchor*) goes through it.
         """
-        found = self._hop(num_bytes, source, target, anchor)
-        return np.where(np.isfinite(found), 0.0, np.inf) if num_bytes == 0 else found
-
-    def _hop(self, num_bytes: float, source: Ints, target: Ints, anchor: int) -> Floats:
         ring = self.ways.hop(num_bytes, source, target)
         if anchor < 0 or self.problem.runtime.topology == "ring":
             return ring

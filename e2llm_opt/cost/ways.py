@@ -73,9 +73,14 @@ class Ways:
         return self.latency[place], self.inverse_bandwidth[place], fixed
 
     def hop(self, num_bytes: float, source: Ints, target: Ints) -> Floats:
-        """Return the time of *num_bytes* over the path that is best for them [...] [s]."""
+        """Return the time of *num_bytes* over the path that is best for them [...] [s].
+
+        Nothing takes no time, where there is a path.
+        """
         latency, inverse, fixed = self.of(source, target)
         found: Floats = (latency + num_bytes * inverse).min(axis=-1) + fixed
+        if num_bytes == 0:
+            found = np.where(np.isfinite(found), 0.0, np.inf)
         return np.where(np.equal(source, target), 0.0, found)
 
     def is_linked(self, device: int) -> bool:

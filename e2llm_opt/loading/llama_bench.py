@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.errors import Fault, InputError
 from e2llm_opt.loading.bench_names import models_of, weights_of
-from e2llm_opt.loading.measured_run import Phase, Run, positive, whole
+from e2llm_opt.loading.measured_run import Run, positive, whole
+from e2llm_opt.speed import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

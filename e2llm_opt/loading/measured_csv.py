@@ -10,11 +10,11 @@ from e2llm_opt.errors import Fault, InputError
 from e2llm_opt.loading.measured_run import (
     OUTPUT_TOKENS,
     PROMPT_TOKENS,
-    Phase,
     Run,
     positive,
     whole,
 )
+from e2llm_opt.speed import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

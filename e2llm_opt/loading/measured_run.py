@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from e2llm_opt.errors import Fault
+
+if TYPE_CHECKING:
+    from e2llm_opt.speed import Phase
 
 PROMPT_TOKENS = 512
 """Prompt of a prefill measurement that does not say: llama-bench's own [tokens]."""
 OUTPUT_TOKENS = 128
 """Answer of a decode measurement that does not say: llama-bench's own [tokens]."""
-
-
-class Phase(StrEnum):
-    """What was timed."""
-
-    PREFILL = "prefill"
-    DECODE = "decode"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,10 +22,11 @@ from e2llm_opt.units import GIB
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from e2llm_opt.loading.measured_run import Phase, Run
+    from e2llm_opt.loading.measured_run import Run
     from e2llm_opt.model.facts import ModelFacts
     from e2llm_opt.model.model import Model
     from e2llm_opt.problem import Problem
+    from e2llm_opt.speed import Phase
 
 MAX_FAULTS = 20
 _SIZE_TOLERANCE = 1.25

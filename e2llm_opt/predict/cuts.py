@@ -84,8 +84,7 @@ def _fastest(problem: Problem, rows: tuple[int, ...], batch: int, prompt: float)
 
 
 def _with_memory(problem: Problem, factor: float) -> Problem:
-    devices = tuple(
+    return problem.with_devices(
         replace(device, memory_bytes=device.reserved_bytes + factor * device.usable_bytes)
         for device in problem.devices
     )
-    return replace(problem, inventory=replace(problem.inventory, devices=devices))

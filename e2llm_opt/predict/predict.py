@@ -16,10 +16,10 @@ from e2llm_opt.errors import InputError
 from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.inventory.link import Link
 from e2llm_opt.predict.cuts import best_cut, given_cut
-from e2llm_opt.predict.prediction import Phase, PredictedStage, Prediction
+from e2llm_opt.predict.prediction import PredictedPhase, PredictedStage, Prediction
 from e2llm_opt.problem import Problem
 from e2llm_opt.provenance import Provenance
-from e2llm_opt.speed import fitted
+from e2llm_opt.speed import Z80, fitted
 from e2llm_opt.units import GIB, MBIT_PER_S, MS
 from e2llm_opt.workload.workload import Lengths, Workload
 
@@ -40,8 +40,6 @@ DEFAULT_ANSWER_TOKENS = 128
 DEFAULT_BANDWIDTH_MBIT_S = 1000.0
 """Of the links between devices that are given without links."""
 DEFAULT_LATENCY_MS = 0.2
-_Z90 = 1.2815515655446004
-"""Standard normal 90th percentile: 80 % lie between its negative and itself."""
 
 
 def predict(
@@ -122,19 +120,16 @@ def predict_problem(
     """
     _refuse(problem, batch, layers)
     model, engine = problem.model, problem.runtime.name
-    devices_as_fitted = tuple(fitted(device, model, engine) for device in problem.devices)
-    problem = replace(
-        problem,
-        inventory=replace(problem.inventory, devices=devices_as_fitted),
-        workload=_workload(prompt, context),
-        constraints=Constraints(),
-    )
+    problem = problem.with_devices(fitted(device, model, engine) for device in problem.devices)
+    problem = replace(problem, workload=_workload(prompt, context), constraints=Constraints())
     rows = tuple(range(len(problem.devices)) if devices is None else devices)
     cut = given_cut(problem, rows, layers) if layers else best_cut(problem, rows, batch, prompt)
     costs = costs_of(problem)
     spilled = costs.spilled(cut, batch)
-    stages = tuple(_stages(costs, cut, spilled, batch, prompt))
-    if not math.isfinite(decode(costs, cut, batch, spilled).tpot_s[-1]):
+    figures = decode(costs, cut, batch, spilled)
+    load = batch, int(figures.micro_batches[-1])
+    stages = tuple(_stages(costs, cut, spilled, load, prompt))
+    if not math.isfinite(figures.tpot_s[-1]):
         names = ", ".join(problem.devices[d].name for d, _, _ in cut)
         raise InputError(f"No link leads from each of these devices to the next: {names}.")
     used = [problem.devices[d] for d, _, _ in cut]
@@ -145,11 +140,11 @@ def predict_problem(
         kv_cache=problem.kv_cache,
         runtime=problem.runtime.name,
         batch=batch,
-        micro_batches=int(decode(costs, cut, batch, spilled).micro_batches[-1]),
+        micro_batches=load[1],
         prompt_tokens=prompt,
         context_tokens=round(costs.mean_context),
         prefill=_prefill(costs, cut, spilled, prompt),
-        decode=_decode(costs, cut, spilled, batch),
+        decode=_decode(costs, cut, spilled, load),
         stages=stages,
         unused_devices=unused,
         fits=all(stage.fits for stage in stages),
@@ -204,7 +199,7 @@ def _refuse(problem: Problem, batch: int, layers: Sequence[int] | None) -> None:
         raise InputError("layers names no layer; leave it out for the best cut.")
 
 
-def _prefill(costs: Costs, cut: Cut, spilled: Spilled, tokens: float) -> Phase:
+def _prefill(costs: Costs, cut: Cut, spilled: Spilled, tokens: float) -> PredictedPhase:
     def seconds(given: Costs) -> float:
         return prefill(given, cut, tokens, spilled).latency_s
 
@@ -213,19 +208,23 @@ def _prefill(costs: Costs, cut: Cut, spilled: Spilled, tokens: float) -> Phase:
     return _phase(tokens, seconds(costs), interval, shares)
 
 
-def _decode(costs: Costs, cut: Cut, spilled: Spilled, batch: int) -> Phase:
+def _decode(costs: Costs, cut: Cut, spilled: Spilled, load: tuple[int, int]) -> PredictedPhase:
+    """Predict a step of *load*: so many requests in so many micro-batches."""
+    batch, _ = load
+
     def seconds(given: Costs) -> float:
         return float(decode(given, cut, batch, spilled).tpot_s[-1])
 
-    micro_batches = int(decode(costs, cut, batch, spilled).micro_batches[-1])
-    shares = decode_shares(costs, cut, (batch, micro_batches), spilled)
+    shares = decode_shares(costs, cut, load, spilled)
     interval = _interval(costs, cut, "decode_sigma", seconds)
     return _phase(batch, seconds(costs), interval, shares)
 
 
-def _phase(tokens: float, seconds: float, interval: Interval | None, shares: Shares) -> Phase:
+def _phase(
+    tokens: float, seconds: float, interval: Interval | None, shares: Shares
+) -> PredictedPhase:
     speeds = None if interval is None else (tokens / interval[1], tokens / interval[0])
-    return Phase(
+    return PredictedPhase(
         tokens_per_s=tokens / seconds,
         tokens_per_s_interval=speeds,
         seconds=seconds,
@@ -247,7 +246,7 @@ def _interval(
         return None
     fast, slow = (
         seconds(Costs(_with_speed(problem, [z * getattr(d, sigma) for d in problem.devices])))
-        for z in (_Z90, -_Z90)
+        for z in (Z80, -Z80)
     )
     return fast, slow
 
@@ -257,7 +256,7 @@ def _with_speed(problem: Problem, logs: Sequence[float]) -> Problem:
 
     Peaks stay: the achieved share of them changes, and with it the fixed cost of a layer.
     """
-    devices = tuple(
+    return problem.with_devices(
         replace(
             device,
             prefill_efficiency=device.prefill_efficiency * factor,
@@ -268,15 +267,14 @@ def _with_speed(problem: Problem, logs: Sequence[float]) -> Problem:
         )
         for device, factor in zip(problem.devices, map(math.exp, logs), strict=True)
     )
-    return replace(problem, inventory=replace(problem.inventory, devices=devices))
 
 
 def _stages(
-    costs: Costs, cut: Cut, spilled: Spilled, batch: int, prompt: float
+    costs: Costs, cut: Cut, spilled: Spilled, load: tuple[int, int], prompt: float
 ) -> Iterator[PredictedStage]:
     """Yield the stages of *cut* with bytes and times."""
     figures = prefill(costs, cut, prompt, spilled)
-    micro_batches = int(decode(costs, cut, batch, spilled).micro_batches[-1])
+    batch, micro_batches = load
     decode_s, _ = decode_stages(costs, cut, -(-batch // micro_batches), spilled)
     weights = costs.memory_prefix(0)
     kv = costs.kv_prefix(costs.problem.workload.context_tokens)

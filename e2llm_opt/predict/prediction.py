@@ -14,7 +14,7 @@ Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class PredictedPhase:
     """Speed of one phase.
 
     Parameters
@@ -117,8 +117,8 @@ class Prediction:
     micro_batches: int
     prompt_tokens: float
     context_tokens: int
-    prefill: Phase
-    decode: Phase
+    prefill: PredictedPhase
+    decode: PredictedPhase
     stages: tuple[PredictedStage, ...]
     unused_devices: tuple[str, ...]
     fits: bool

@@ -6,9 +6,9 @@ from typing import IO, TYPE_CHECKING
 
 from rich.text import Text
 
-from e2llm_opt.loading.measured_run import Phase
 from e2llm_opt.report.quantities import number, percent
 from e2llm_opt.report.screen import section, show, table
+from e2llm_opt.speed import Phase
 from e2llm_opt.units import US
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from e2llm_opt.predict.prediction import Phase, Prediction
+    from e2llm_opt.predict.prediction import PredictedPhase, Prediction
 
 _LEAST_SHARE = 0.01
 """Causes that take less of the time are not listed."""
@@ -72,7 +72,7 @@ def _phases(answer: Prediction) -> Table:
     return rows
 
 
-def _figures(phase: Phase, what: str) -> tuple[str, ...]:
+def _figures(phase: PredictedPhase, what: str) -> tuple[str, ...]:
     between = phase.tokens_per_s_interval
     return (
         number(phase.tokens_per_s),
@@ -82,7 +82,7 @@ def _figures(phase: Phase, what: str) -> tuple[str, ...]:
     )
 
 
-def _causes(phase: Phase) -> str:
+def _causes(phase: PredictedPhase) -> str:
     shares = phase.shares
     taken = {
         "compute": shares.compute,
@@ -117,7 +117,7 @@ def _used(need: float, have: float, *, fits: bool) -> Text:
     return Text(f"{gib(need)}/{gib(have)}", style="" if fits else "bold red")
 
 
-def _with_interval(phase: Phase) -> str:
+def _with_interval(phase: PredictedPhase) -> str:
     """Return the speed, and how far it may be off: four in five lie within that share of it."""
     between = phase.tokens_per_s_interval
     if between is None:

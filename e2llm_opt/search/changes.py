@@ -220,7 +220,7 @@ def _with_host_ram(problem: Problem, names: set[str], gib: int) -> Problem:
         else device
         for device in problem.devices
     )
-    return replace(problem, inventory=replace(problem.inventory, devices=devices))
+    return problem.with_devices(devices)
 
 
 def _smaller_weights(problem: Problem, trials: Trials) -> Iterator[Change]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from e2llm_opt.calibrate.calibrate import calibrate
 from e2llm_opt.inventory.device import Device, device_of_type
 from e2llm_opt.inventory.inventory import Inventory
-from e2llm_opt.loading.measured_run import Phase
 from e2llm_opt.loading.measurements import Measurement
 from e2llm_opt.model.build import build_model
 from e2llm_opt.model.named import model_facts
+from e2llm_opt.speed import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,10 +18,10 @@ from e2llm_opt.cost.costs import Costs
 from e2llm_opt.cost.one_device import OneDevice
 from e2llm_opt.errors import InputError
 from e2llm_opt.inventory.inventory import Inventory
-from e2llm_opt.loading.measured_run import Phase
 from e2llm_opt.problem import Problem
 from e2llm_opt.provenance import Provenance
 from e2llm_opt.runtime import runtime
+from e2llm_opt.speed import Phase
 from e2llm_opt.workload.workload import Lengths, Workload
 from tests.calibrate.machines import DESIGN, FACTS, LAB, TOWER, fitted, measured, run, speed
 

@@ -15,9 +15,9 @@ from e2llm_opt.calibrate.write import write_calibration
 from e2llm_opt.errors import InputError
 from e2llm_opt.loading.inventory_edit import edited
 from e2llm_opt.loading.load import load_inventory
-from e2llm_opt.loading.measured_run import Phase
 from e2llm_opt.loading.yaml_file import parse
 from e2llm_opt.provenance import Provenance
+from e2llm_opt.speed import Phase
 from tests.calibrate.machines import run
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from e2llm_opt.calibrate.calibrate import calibrate
 from e2llm_opt.errors import InputError
 from e2llm_opt.loading.bench_names import models_of, weights_of
 from e2llm_opt.loading.load import problem_from_mapping
-from e2llm_opt.loading.measured_run import Phase, Run
+from e2llm_opt.loading.measured_run import Run
 from e2llm_opt.loading.measurements import Named, Readings, read_measurements
 from e2llm_opt.loading.setup import Setup, catalogue_key, load_setup
+from e2llm_opt.speed import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
