@@ -186,7 +186,8 @@ def _spilled(problem: Problem) -> Iterator[Change]:
 
     alone = [(gib, name) for name in cards if (gib := least([name])) is not None]
     if alone:
-        gib, name = min(alone, key=lambda found: found[0])
+        order = [problem.devices[d].name for d in costs_of(problem).classes.order]
+        gib, name = min(alone, key=lambda found: (found[0], order.index(found[1])))
         chosen = [name]
     elif len(cards) > 1 and (found := least(cards)) is not None:
         gib, chosen = found, cards

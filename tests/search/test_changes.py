@@ -81,6 +81,20 @@ def test_host_ram_is_offered_in_whole_gib_and_no_more_than_needed() -> None:
     assert isinstance(e2llm_opt.plan(applied(asked, less)), Infeasible)
 
 
+def test_which_of_two_cards_is_offered_host_ram_depends_on_no_name_and_no_order() -> None:
+    slow, fast = card("a", 3), replace(card("b", 3), memory_bandwidth_bytes_per_s=600e9)
+    swapped = replace(fast, name="a", host="a"), replace(slow, name="b", host="b")
+    offered = []
+    for cards in ((slow, fast), (fast, slow), swapped):
+        asked = problem(*cards, context_tokens=512)
+        asked = replace(asked, inventory=Inventory(devices=cards, links=()))
+        text = next(change for change in changes(asked) if change.startswith("devices "))
+        name = text.removeprefix("devices ").partition(":")[0]
+        speeds = {own.name: own.memory_bandwidth_bytes_per_s for own in cards}
+        offered.append((speeds[name], text.partition(":")[2]))
+    assert len(set(offered)) == 1
+
+
 def test_all_cards_spill_where_one_alone_does_not_do() -> None:
     asked = problem(card("left", 1.3), card("right", 1.3), context_tokens=512)
     offered = [change for change in changes(asked) if change.startswith("devices ")]
