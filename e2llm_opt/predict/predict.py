@@ -24,7 +24,7 @@ from e2llm_opt.units import GIB, MBIT_PER_S, MS
 from e2llm_opt.workload.workload import Lengths, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from e2llm_opt.cost.bounds import Shares
     from e2llm_opt.cost.cut import Cut
@@ -125,7 +125,7 @@ def predict_problem(
     rows = tuple(range(len(problem.devices)) if devices is None else devices)
     cut = given_cut(problem, rows, layers) if layers else best_cut(problem, rows, batch, prompt)
     costs = costs_of(problem)
-    spilled = costs.spilled(cut, batch)
+    spilled = _spilled(costs, cut, batch)
     figures = decode(costs, cut, batch, spilled)
     load = batch, int(figures.micro_batches[-1])
     stages = tuple(_stages(costs, cut, spilled, load, prompt))
@@ -197,6 +197,22 @@ def _refuse(problem: Problem, batch: int, layers: Sequence[int] | None) -> None:
         )
     if layers is not None and not layers:
         raise InputError("layers names no layer; leave it out for the best cut.")
+
+
+def _spilled(costs: Costs, cut: Cut, batch: int) -> Spilled:
+    """Return the layers of each stage in host RAM; none where even host RAM does not hold them.
+
+    Such a stage does not fit, and is as fast as its device with enough memory of its own.
+    """
+    rule = costs.spill_rule
+    return tuple(
+        layers if _spilled_bytes(costs, layers) <= rule.host[stage[0], position_of(cut, j)] else ()
+        for j, (stage, layers) in enumerate(zip(cut, costs.spilled(cut, batch), strict=True))
+    )
+
+
+def _spilled_bytes(costs: Costs, layers: Iterable[int]) -> float:
+    return sum(float(costs.spill_rule.spillable[layer]) for layer in layers)
 
 
 def _prefill(costs: Costs, cut: Cut, spilled: Spilled, tokens: float) -> PredictedPhase:
@@ -278,15 +294,13 @@ def _stages(
     decode_s, _ = decode_stages(costs, cut, -(-batch // micro_batches), spilled)
     weights = costs.memory_prefix(0)
     kv = costs.kv_prefix(costs.problem.workload.context_tokens)
-    rule = costs.spill_rule
     for j, (d, start, stop) in enumerate(cut):
         device = costs.problem.devices[d]
         fixed = costs.stage_fixed(d, position_of(cut, j))
-        moved = sum(float(rule.spillable[layer]) for layer in spilled[j])
+        moved = _spilled_bytes(costs, spilled[j])
         held = float(weights[stop] - weights[start]) + fixed.tables_bytes - moved
         cache = batch * float(kv[stop] - kv[start])
         need = held + cache + fixed.overhead_bytes
-        has_host_ram = moved <= rule.host[d, position_of(cut, j)]
         yield PredictedStage(
             device=device.name,
             type=device.type,
@@ -298,7 +312,7 @@ def _stages(
             host_bytes=round(fixed.host_bytes + moved),
             need_bytes=round(need),
             have_bytes=round(device.usable_bytes),
-            fits=need <= device.usable_bytes and bool(has_host_ram),
+            fits=need <= device.usable_bytes,
             prefill_s=float(figures.stage_s[j]),
             decode_s=float(decode_s[j]),
         )
@@ -309,9 +323,8 @@ def _warnings(
 ) -> Iterator[str]:
     for stage in stages:
         if not stage.fits:
-            host = f", and host RAM for {_gib(stage.host_bytes)}" if stage.spilled_layers else ""
             yield (
-                f"does not fit: {stage.device} needs {_gib(stage.need_bytes)}{host}, has "
+                f"does not fit: {stage.device} needs {_gib(stage.need_bytes)}, has "
                 f"{_gib(stage.have_bytes)}; the speeds are those that it would have"
             )
     if unused:

@@ -126,6 +126,23 @@ def test_what_does_not_fit_is_predicted_and_said() -> None:
     )
 
 
+def test_what_not_even_host_ram_holds_is_as_fast_as_in_enough_memory() -> None:
+    """One GB short, half of a GB in host RAM: nothing spills, and that is said."""
+    room = {"host_bandwidth_bytes_per_s": 5e9, "bus_bytes_per_s": 10e9}
+    facts = replace(FACTS, layer_spillable_bytes=3e8)
+    whole = predict([CARD], facts, ENGINE).need_bytes
+    short = card(memory_bytes=whole - 1e9, host_memory_bytes=0.5e9, **room)
+    found = predict([short], facts, ENGINE)
+    assert not found.fits
+    assert found.stages[0].spilled_layers == ()
+    assert found.need_bytes == whole
+    assert found.decode == predict([CARD], facts, ENGINE).decode
+    enough = predict([replace(short, host_memory_bytes=1.2e9)], facts, ENGINE)
+    assert enough.fits
+    assert enough.stages[0].spilled_layers == (6, 7, 8, 9)
+    assert enough.decode.seconds > found.decode.seconds
+
+
 def test_a_pipeline_that_does_not_fit_shares_the_excess() -> None:
     small = [card("a", memory_bytes=4e9), card("b", memory_bytes=4e9)]
     found = predict(small, FACTS, ENGINE)
