@@ -109,17 +109,12 @@ def _left_out(phase: Phase, runs: Sequence[Measurement], what: str) -> list[floa
 
 
 def calibrated(found: Sequence[Point]) -> Iterator[Point]:
-    """Yield each point as it is predicted once one other run of its device is known.
-
-    The logarithm of that run's error is believed as far as it exceeds the noise of one run.
-    """
-    for one in found:
-        for other in found:
-            if other is not one and (other.kind, other.engine) == (one.kind, one.engine):
-                if other.device != one.device:
-                    continue
-                trust = one.sigma**2 / (one.sigma**2 + fit.NOISE**2 / 4)
-                yield replace(one, predicted=one.predicted * math.exp(-trust * other.log))
+    """Yield each point as it is predicted once one other run of its device is known."""
+    keys = [(one.kind, one.device, one.engine) for one in found]
+    off = np.array([one.log for one in found])
+    sigmas = np.array([one.sigma for one in found])
+    for i, log in fit.after_one(keys, off, sigmas):
+        yield replace(found[i], predicted=found[i].measured * math.exp(log))
 
 
 def pipelines(path: str) -> tuple[list[Point], int]:

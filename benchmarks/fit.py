@@ -21,10 +21,10 @@ from scipy.optimize import least_squares
 
 from benchmarks.measured import Measurement, read
 from e2llm_opt.catalogue.silicon import silicon
-from e2llm_opt.speed import FACTORS, Z80, Phase, decode_terms, prefill_terms
+from e2llm_opt.speed import FACTORS, STATED, Z80, Phase, decode_terms, prefill_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -224,29 +224,80 @@ def spread_rows(
             yield phase, group, engine, len(values), sigma
 
 
+def after_one(keys: Sequence[object], off: Floats, sigmas: Floats) -> Iterator[tuple[int, float]]:
+    """Yield each run and its residual once one other run of its device and engine is known.
+
+    The residual of that other run is believed as far as it exceeds the noise of one run.
+
+    Parameters
+    ----------
+    keys
+        Device and engine of each run [N].
+    off
+        Logarithm of predicted over measured [N].
+    sigmas
+        Spread of such residuals [N].
+    """
+    alike: dict[object, list[int]] = defaultdict(list)
+    for i, key in enumerate(keys):
+        alike[key].append(i)
+    trust = sigmas**2 / (sigmas**2 + NOISE**2 / 4)
+    for i, key in enumerate(keys):
+        yield from ((i, float(off[i] - trust[i] * off[j])) for j in alike[key] if j != i)
+
+
+def stated_row(
+    phase: Phase, runs: Sequence[Measurement], off: Floats, sigmas: Mapping[tuple[str, str], float]
+) -> tuple[str, str, str, int, float]:
+    """Return the row of spreads for devices of which one run is known.
+
+    Each run of the data counts once: its residual is the median over the other runs.
+    """
+    kinds = [(silicon(r.setting.device.type).group, r.setting.engine) for r in runs]
+    own = [sigmas.get(kind, sigmas.get((kind[0], ""), sigmas["", ""])) for kind in kinds]
+    keys = [(run.key, run.setting.engine) for run in runs]
+    left: dict[int, list[float]] = defaultdict(list)
+    for i, value in after_one(keys, off, np.array(own)):
+        left[i].append(abs(value))
+    values = [float(np.median(found)) for found in left.values()]
+    sigma = max(_LEAST_SIGMA, float(np.quantile(values, 0.8)) / Z80)
+    return phase, STATED, "", len(values), sigma
+
+
 def main() -> None:
     """Fit, and write the two tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("measured", help="a table of measured speeds")
     options = parser.parse_args()
     runs = read(options.measured)
-    effects: list[tuple[str, str, str, str]] = []
+    effects: list[tuple[str, str, str, str, str, int]] = []
     spreads: list[tuple[str, str, str, int, str]] = []
     for phase in PHASES:
         own = runs_of(phase, runs)
         arrays = design(phase, own)
         found = arrays.fitted(np.arange(len(own)))
-        for (term, factor, level), value in zip(arrays.names, found.tolist(), strict=True):
-            effects.append((term, factor, level, f"{value:.4f}"))
+        num = np.count_nonzero(arrays.rows.any(axis=0), axis=0).tolist()
+        for (term, factor, level), value, runs_with in zip(
+            arrays.names, found.tolist(), num, strict=True
+        ):
+            effects.append((term, factor, level, f"{value:.4f}", unit(term, factor), runs_with))
         off = arrays.left_out(arrays.keys) - arrays.logs
-        spreads += [(*row[:4], f"{row[4]:.3f}") for row in spread_rows(phase, own, off)]
+        rows = list(spread_rows(phase, own, off))
+        sigmas = {(group, engine): sigma for _, group, engine, _, sigma in rows}
+        rows.append(stated_row(phase, own, off, sigmas))
+        spreads += [(*row[:4], f"{row[4]:.3f}") for row in rows]
         error = np.abs(np.expm1(-off))
         print(
             f"{phase}: {len(own)} runs, {len(found)} effects, devices left out: median error "
             f"{np.median(error):.1%}, P90 {np.quantile(error, 0.9):.1%}"
         )
-    _write("speeds.csv", ("term", "factor", "level", "effect"), sorted(effects))
+    _write("speeds.csv", ("term", "factor", "level", "effect", "unit", "runs"), sorted(effects))
     _write("speed_spreads.csv", ("phase", "group", "engine", "runs", "sigma"), spreads)
+
+
+def unit(term: str, factor: str) -> str:
+    """Return what the exponential of an effect is in: a pure factor, or seconds a layer."""
+    return "ln(s/layer)" if term.endswith(".layer") and factor == "base" else "ln(1)"
 
 
 def _write(name: str, head: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from e2llm_opt.constraints import Constraints
 from e2llm_opt.errors import InputError
 from e2llm_opt.model.build import build_model
+from e2llm_opt.speed import believed
 
 if TYPE_CHECKING:
     import os
@@ -53,11 +54,17 @@ class Problem:
         given are those of the model's file, else ``f16``.
     objective, constraints
         What is wanted and what is not allowed.
+    pessimistic
+        Quantile of the predicted times that is planned on: nine in ten such devices are at least
+        as fast as at 0.9; 0.5: the most likely times.
 
     Attributes
     ----------
     model
         Bytes and FLOPs a layer, built from the facts, the formats and the runtime's KV layout.
+    devices
+        The inventory's devices as fast as they are believed to be with this model and runtime:
+        row d of every cost table is ``devices[d]``.
 
     Raises
     ------
@@ -73,7 +80,9 @@ class Problem:
     kv_cache: str = "f16"
     objective: Objective = Objective.WAITING_TIME
     constraints: Constraints = field(default_factory=Constraints)
+    pessimistic: float = 0.5
     model: Model = field(init=False)
+    devices: tuple[Device, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Build the model and check the parts against each other."""
@@ -85,6 +94,11 @@ class Problem:
             kv_layout=self.runtime.kv_layout,
         )
         object.__setattr__(self, "model", model)
+        if not 0.0 < self.pessimistic < 1.0:
+            raise InputError(f"pessimistic must be between 0 and 1, got {self.pessimistic:g}.")
+        engine, quantile = self.runtime.name, self.pessimistic
+        devices = (believed(d, model, engine, quantile) for d in self.inventory.devices)
+        object.__setattr__(self, "devices", tuple(devices))
         names = [device.name for device in self.inventory.devices]
         faults = self.constraints.faults(names, model.num_layers)
         if faults:
@@ -122,10 +136,5 @@ class Problem:
         return load_problem(path, overrides)
 
     def with_devices(self, devices: Iterable[Device]) -> Problem:
-        """Return the same problem on other devices, linked as these are."""
+        """Return the same problem with other devices in its inventory, linked as these are."""
         return replace(self, inventory=replace(self.inventory, devices=tuple(devices)))
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """The inventory's devices: row d of every cost table is ``devices[d]``."""
-        return self.inventory.devices

@@ -226,6 +226,7 @@ def _document(
     from e2llm_opt.search.cautions import cautions  # noqa: PLC0415
     from e2llm_opt.search.certificate import bound_of  # noqa: PLC0415
     from e2llm_opt.search.explain import explain  # noqa: PLC0415
+    from e2llm_opt.search.intervals import with_intervals  # noqa: PLC0415
 
     costs, search = run.costs, run.search
     rank, chosen = ranked
@@ -249,7 +250,7 @@ def _document(
     )
     first, *others = explain(costs, chosen, found, rank)
     return replace(
-        found,
+        with_intervals(costs, chosen, found),
         explain=(first, *proof, *others, *notes[1]),
         warnings=(*found.warnings, *cautions(costs, chosen, found)),
     )

@@ -12,10 +12,12 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from e2llm_opt.catalogue.catalogue import device_entry
 from e2llm_opt.catalogue.silicon import effects, silicon, spreads
+from e2llm_opt.inventory.device import DEFAULT_DECODE_EFFICIENCY, DEFAULT_PREFILL_EFFICIENCY
 from e2llm_opt.units import TFLOP_PER_S, US
 
 if TYPE_CHECKING:
@@ -62,8 +64,16 @@ _SIZE = 5e13
 """A matrix peak from which the effect of ``size`` is counted [FLOP/s]."""
 _WIDE_BITS = 12.0
 """Weights above so many bits a value are multiplied as they are: nothing is unpacked to 16 bits."""
+_TYPICAL_TOKENS = 512.0
+"""Prompt and context at which the cost model is as fast as this one."""
+_LEAST_SHARE = 0.1
+"""Share of a time that is left to reading or computing, however much fixed costs take."""
+STATED = "stated"
+"""Kind of a device whose efficiencies the inventory states: as good as one measured run."""
 Z80 = 1.2815515655446004
 """80 % of what is normally distributed lie within so many standard deviations."""
+LIKELY = (0.1, 0.9)
+"""Quantiles between which 80 % lie."""
 _WORKING_SHARE = 1.03
 """Weights, and the buffers that come with them."""
 
@@ -139,12 +149,7 @@ def prefill_terms(setting: Setting, tokens: float, chunk: int = 512) -> Terms:
     device, model = setting.device, setting.model
     chunks = max(1.0, math.ceil(tokens / chunk))
     spilled = _spilled(setting, tokens)
-    attention = sum(
-        flops * min(tokens / 2.0, window)
-        for flops, window in zip(
-            model.layer_attention_flops, model.layer_window_tokens, strict=True
-        )
-    )
+    attention = _attention(model, tokens)
     held = _held_bytes(model)
     return {
         "prefill.compute": tokens * sum(model.layer_flops_per_token) / _matrix(device),
@@ -195,39 +200,104 @@ def prefill_speed(setting: Setting, tokens: float, chunk: int = 512) -> Speed:
     return _speed(Phase.PREFILL, setting, prefill_terms(setting, tokens, chunk))
 
 
-def fitted(device: Device, model: Model, engine: str) -> Device:
-    """Return *device* with the efficiencies and the layer overhead that were fitted.
+def believed(device: Device, model: Model, engine: str, quantile: float = 0.5) -> Device:
+    """Return *device* as fast as it is believed to be with *model* on *engine*.
 
-    A device without a type stays as it is, and so does one whose efficiencies are not the defaults
-    of its kind: somebody measured it. Unpacking weights is a part of reading them, so that the
-    decode efficiency depends on the format; ``prefill_sigma`` and ``decode_sigma`` say how far
-    measured speeds of such devices are from predicted ones.
+    Efficiencies and layer overhead that are the defaults of its type become those that were fitted
+    for the model's format; others were measured, and stay. ``prefill_sigma`` and ``decode_sigma``,
+    where the device has none, become how far measured speeds of such devices are from predicted
+    ones.
+
+    Parameters
+    ----------
+    quantile
+        Of the times, if not the most likely ones: nine in ten such devices are at least as fast as
+        at 0.9. Hops between devices stay as they are.
     """
-    if not device.type or not _has_defaults(device):
+    return _at_quantile(_with_sigmas(_fitted(device, model, engine), device, engine), quantile)
+
+
+def _fitted(device: Device, model: Model, engine: str) -> Device:
+    """Return *device* with fitted speeds wherever its own are the defaults of a known type.
+
+    Layer overhead and efficiencies are such that a step at, and a prompt of, ``_TYPICAL_TOKENS``
+    take as long by the roofline of the cost model as by the terms of this module, which it lacks:
+    unpacking is a part of reading, and what a chunk costs beside its products is one of computing.
+    """
+    defaults = _defaults(device.type)
+    known = {name: getattr(device, name) for name in defaults}
+    if all(known[name] != value for name, value in defaults.items()):
         return device
-    setting = Setting(device=device, model=model, engine=engine)
-    ideal = _read_bytes(model) / device.memory_bandwidth_bytes_per_s
-    read = coefficient("decode.read", setting) * ideal
-    unpack = coefficient("decode.unpack", setting) * 2.0 * _num_values(model) / _general(device)
-    peak = _matrix(device) / device.fp16_flop_per_s
-    group = silicon(device.type).group
+    setting = Setting(device=device, model=model, engine=engine, is_limited=False)
+    overhead, decode, prefill = known.values()
+    if overhead == defaults["layer_overhead_s"]:
+        overhead = coefficient("decode.layer", setting)
+    overheads = model.num_layers * overhead
+    if decode == defaults["decode_efficiency"]:
+        step = decode_speed(setting, _TYPICAL_TOKENS).seconds
+        num_bytes = _read_bytes(model) + _cache_bytes(model, _TYPICAL_TOKENS)
+        left = max(step - overheads, _LEAST_SHARE * step)
+        decode = num_bytes / device.memory_bandwidth_bytes_per_s / left
+    if prefill == defaults["prefill_efficiency"]:
+        head = model.head_bytes / (device.memory_bandwidth_bytes_per_s * decode)
+        prompt = prefill_speed(setting, _TYPICAL_TOKENS).seconds
+        left = max(prompt - overheads - head, _LEAST_SHARE * prompt)
+        flops = sum(model.layer_flops_per_token) + _attention(model, _TYPICAL_TOKENS)
+        prefill = _TYPICAL_TOKENS * flops / device.fp16_flop_per_s / left
     return replace(
-        device,
-        decode_efficiency=ideal / (read + unpack),
-        prefill_efficiency=peak / coefficient("prefill.compute", setting),
-        layer_overhead_s=coefficient("decode.layer", setting),
-        decode_sigma=spread(Phase.DECODE, group, engine),
-        prefill_sigma=spread(Phase.PREFILL, group, engine),
+        device, layer_overhead_s=overhead, decode_efficiency=decode, prefill_efficiency=prefill
     )
 
 
-def _has_defaults(device: Device) -> bool:
-    entry = device_entry(device.type)
-    stated = device.prefill_efficiency, device.decode_efficiency, device.layer_overhead_s
-    return stated == (
-        entry.prefill_efficiency,
-        entry.decode_efficiency,
-        entry.layer_overhead_us * US,
+def _defaults(device_type: str) -> dict[str, float]:
+    """Return layer overhead and efficiencies of the catalogue; none without a type."""
+    if not device_type:
+        return {}
+    entry = device_entry(device_type)
+    return {
+        "layer_overhead_s": entry.layer_overhead_us * US,
+        "decode_efficiency": entry.decode_efficiency,
+        "prefill_efficiency": entry.prefill_efficiency,
+    }
+
+
+def _with_sigmas(device: Device, given: Device, engine: str) -> Device:
+    """Return *device* with the spreads of its kind; *given* is what the inventory says of it.
+
+    An efficiency that is not the default was stated by somebody who measured it.
+    """
+    if device.prefill_sigma and device.decode_sigma:
+        return device
+    defaults = _defaults(device.type) or {
+        "prefill_efficiency": DEFAULT_PREFILL_EFFICIENCY,
+        "decode_efficiency": DEFAULT_DECODE_EFFICIENCY,
+    }
+    kind = silicon(device.type).group
+    found: dict[str, Any] = {}
+    for phase in Phase:
+        efficiency = f"{phase}_efficiency"
+        is_default = getattr(given, efficiency) == defaults[efficiency]
+        own = getattr(device, f"{phase}_sigma")
+        found[f"{phase}_sigma"] = own or spread(phase, kind if is_default else STATED, engine)
+    return replace(device, **found)
+
+
+def _at_quantile(device: Device, quantile: float) -> Device:
+    """Return *device* slower by so many standard deviations of its speed's logarithm.
+
+    Peaks stay: the achieved share of them changes, and with it the fixed cost of a layer.
+    """
+    if quantile == 0.5:  # noqa: PLR2004 - the median
+        return device
+    z = NormalDist().inv_cdf(quantile)
+    prefill, decode = math.exp(-z * device.prefill_sigma), math.exp(-z * device.decode_sigma)
+    return replace(
+        device,
+        prefill_efficiency=device.prefill_efficiency * prefill,
+        decode_efficiency=device.decode_efficiency * decode,
+        layer_overhead_s=device.layer_overhead_s / decode,
+        host_bandwidth_bytes_per_s=device.host_bandwidth_bytes_per_s * decode,
+        bus_bytes_per_s=device.bus_bytes_per_s * prefill,
     )
 
 
@@ -285,6 +355,12 @@ def _held_bytes(model: Model) -> float:
 def _num_values(model: Model) -> float:
     """Weights that one token multiplies: half of its FLOPs."""
     return (sum(model.layer_flops_per_token) + model.head_flops_per_token) / 2.0
+
+
+def _attention(model: Model, tokens: float) -> float:
+    """FLOPs of attention a token, mean over a prompt of *tokens* tokens."""
+    pairs = zip(model.layer_attention_flops, model.layer_window_tokens, strict=True)
+    return sum(flops * min(tokens / 2.0, window) for flops, window in pairs)
 
 
 def _cache_bytes(model: Model, context: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from e2llm_opt.calibrate.calibration import Calibration, DeviceFit, Point, described
-from e2llm_opt.calibrate.fit import fitted_device
+from e2llm_opt.calibrate.fit import expected, fitted_device
 from e2llm_opt.errors import Fault, InputError
 from e2llm_opt.loading.validate import nearest
 from e2llm_opt.problem import Problem
@@ -48,8 +48,8 @@ def calibrate(
     Parameters
     ----------
     machines
-        Their devices as they are: the fit starts from them, and stays near where measurements are
-        few.
+        Their devices as they are: the fit starts from the speeds that they are believed to have
+        (:func:`e2llm_opt.speed.believed`), and stays near where measurements are few.
     measurements
         Speeds of single devices that held a whole model.
     engine
@@ -81,10 +81,11 @@ def calibrate(
         fits.append(fit)
         points |= dict(zip(own, found, strict=True))
         notes += _notes(fit, found)
-    fitted = {device: fit.after for fit in fits for device in fit.devices}
+    fitted = {device: fit.changes() for fit in fits for device in fit.devices}
     return Calibration(
         inventory=replace(
-            inventory, devices=tuple(_fitted(d, fitted.get(d.name)) for d in inventory.devices)
+            inventory,
+            devices=tuple(replace(d, **fitted.get(d.name, {})) for d in inventory.devices),
         ),
         fits=tuple(fits),
         points=tuple(points[i] for i in range(len(given))),
@@ -98,19 +99,6 @@ def devices_called(inventory: Inventory, name: str) -> tuple[Device, ...]:
     exact = [device for device in inventory.devices if device.name == name]
     counted = re.compile(re.escape(name) + r"-\d+")
     return tuple(exact or (d for d in inventory.devices if counted.fullmatch(d.name)))
-
-
-def _fitted(device: Device, after: Device | None) -> Device:
-    """Return *device* with the fitted numbers of *after*, which may be another one of its item."""
-    if after is None:
-        return device
-    return replace(
-        device,
-        prefill_efficiency=after.prefill_efficiency,
-        decode_efficiency=after.decode_efficiency,
-        layer_overhead_s=after.layer_overhead_s,
-        provenance=after.provenance,
-    )
 
 
 def _refuse_faults(given: Sequence[Measurement], inventory: Inventory) -> None:
@@ -181,7 +169,8 @@ def _fit_of(
     name: str, own: Sequence[Measurement], inventory: Inventory, engine: Runtime
 ) -> tuple[DeviceFit, list[Point]]:
     alike = devices_called(inventory, name)
-    after, speeds = fitted_device(alike[0], own, engine)
+    before = expected(alike[0], own, engine)
+    after, speeds = fitted_device(before, own, engine)
     num = {phase: sum(m.phase is phase for m in own) for phase in Phase}
     if all(num.values()):
         after = replace(after, provenance=Provenance.MEASURED)
@@ -192,7 +181,7 @@ def _fit_of(
     fit = DeviceFit(
         name=name,
         devices=tuple(device.name for device in alike),
-        before=alike[0],
+        before=before,
         after=after,
         num_prefill=num[Phase.PREFILL],
         num_decode=num[Phase.DECODE],

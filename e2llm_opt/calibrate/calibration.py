@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from e2llm_opt.speed import Phase
 
 
+_PARAMETERS = ("prefill_efficiency", "decode_efficiency", "layer_overhead_s")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """A measurement, and what the cost model predicts for it [tokens/s]."""
@@ -41,7 +44,7 @@ class DeviceFit:
     name, devices
         As measurements name it, and the alike devices of the inventory that it stands for.
     before, after
-        The first of them.
+        The first of them as it was believed to be, and as it was fitted.
     num_prefill, num_decode
         Measurements of each phase.
     """
@@ -52,6 +55,12 @@ class DeviceFit:
     after: Device
     num_prefill: int
     num_decode: int
+
+    def changes(self) -> dict[str, Any]:
+        """Return the fields that were fitted; where nothing was measured, nothing changes."""
+        names = (*_PARAMETERS, "provenance")
+        pairs = ((name, getattr(self.before, name), getattr(self.after, name)) for name in names)
+        return {name: new for name, old, new in pairs if new != old}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +127,7 @@ def _fit_dict(fit: DeviceFit) -> dict[str, Any]:
 
 
 def _parameters(device: Device) -> dict[str, float]:
-    names = ("prefill_efficiency", "decode_efficiency", "layer_overhead_s")
-    return {name: getattr(device, name) for name in names}
+    return {name: getattr(device, name) for name in _PARAMETERS}
 
 
 def _point_dict(point: Point) -> dict[str, Any]:

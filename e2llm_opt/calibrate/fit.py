@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.cost.one_device import OneDevice
 from e2llm_opt.inventory.inventory import Inventory
+from e2llm_opt.model.build import build_model
 from e2llm_opt.problem import Problem
-from e2llm_opt.speed import Phase
+from e2llm_opt.speed import Phase, believed
 from e2llm_opt.units import US
 from e2llm_opt.workload.workload import Lengths, Workload
 
@@ -41,6 +43,31 @@ _HARDLY = 0.01
 """The same for an efficiency whose own phase was not measured."""
 _FIGURES = 4
 """Significant figures of a fitted value, and of the file."""
+
+
+def expected(device: Device, own: Sequence[Measurement], engine: Runtime) -> Device:
+    """Return *device* as fast as it is believed to be with the models of its *own* measurements.
+
+    Formats and models differ in what they reach; the mean of the logarithms is where a fit of one
+    number for all of them starts.
+    """
+    kinds = dict.fromkeys((m.facts, m.weights, m.kv_cache) for m in own)
+    models = [
+        build_model(facts, weights=weights, kv_cache=cache, kv_layout=engine.kv_layout)
+        for facts, weights, cache in kinds
+    ]
+    found = [believed(device, model, engine.name) for model in models]
+
+    def mean(name: str) -> float:
+        values = [getattr(one, name) for one in found]
+        return statistics.geometric_mean(values) if min(values) > 0 else values[0]
+
+    return replace(
+        device,
+        prefill_efficiency=mean("prefill_efficiency"),
+        decode_efficiency=mean("decode_efficiency"),
+        layer_overhead_s=mean("layer_overhead_s"),
+    )
 
 
 def fitted_device(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from e2llm_opt.check import rules, stated
+from e2llm_opt.check import intervals, rules, stated
 from e2llm_opt.check.formulas import Seat, embedding_stage, head_stage
 from e2llm_opt.check.given import GivenRoute
 from e2llm_opt.check.paths import Ways
@@ -56,6 +56,8 @@ def check(plan: Plan | Mapping[str, Any], problem: Problem) -> Report:
     replicas = [_recompute(replica, problem, ways) for replica in given.replicas]
     for replica in replicas:
         violations += _replica_violations(replica, problem)
+    violations += _interval_violations(replicas, problem, ways)
+    violations += intervals.plan_violations(given)
     routes = list(_routes(given, replicas, violations))
     links = link_loads(ways, _planned_flows(replicas, routes))
     violations += stated.load_violations(links)
@@ -152,9 +154,24 @@ def _recompute(given: GivenReplica, problem: Problem, ways: Ways) -> _Recomputed
     )
 
 
+def _interval_violations(
+    replicas: list[_Recomputed], problem: Problem, ways: Ways
+) -> Iterator[Violation]:
+    stating = [one for one in replicas if one.figures and intervals.states_intervals(one.given)]
+    others = intervals.shifted(problem) if stating else ()
+    for one in stating:
+        # How many micro-batches are best depends on the speeds.
+        numbers = {k: v for k, v in one.given.stated.items() if k != "decode.micro_batches"}
+        given = replace(one.given, slots=one.slots, stated=numbers)
+        found = [_recompute(given, other, ways).figures for other in others]
+        versions = [figures for figures in (one.figures, *found) if figures is not None]
+        if len(versions) == len(found) + 1:
+            yield from intervals.interval_violations(one.given, versions)
+
+
 def _seats(given: GivenReplica, problem: Problem) -> tuple[Seat, ...] | None:
     """Find the devices of a replica; None where one is unknown or layers lie out of range."""
-    devices = {device.name: device for device in problem.inventory.devices}
+    devices = {device.name: device for device in problem.devices}
     num_stages = len(given.stages)
     if any(s.device not in devices or s.stop > problem.model.num_layers for s in given.stages):
         return None

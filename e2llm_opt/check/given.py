@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 class GivenStage:
     """A stage as the plan gives it; ``stated`` holds its numbers by dotted key.
 
+    ``intervals`` holds low and high ends, infinity for no high end.
     ``spilled_layers`` is None where the plan leaves the choice to the checker.
     """
 
@@ -26,6 +27,7 @@ class GivenStage:
     spilled_layers: tuple[int, ...] | None
     next_device: str | None
     stated: Mapping[str, float]
+    intervals: Mapping[str, tuple[float, float]]
 
     @property
     def layers(self) -> str:
@@ -42,6 +44,7 @@ class GivenReplica:
     slots: int | None
     stages: tuple[GivenStage, ...]
     stated: Mapping[str, float]
+    intervals: Mapping[str, tuple[float, float]]
 
     @property
     def micro_batches(self) -> int | None:
@@ -72,3 +75,5 @@ class GivenPlan:
     is_stable: bool | None
     bound: Mapping[str, float]
     proof: str
+    predicted: Mapping[str, float]
+    intervals: Mapping[str, tuple[float, float]]

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import difflib
-import math
-import reprlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from numbers import Integral
 from typing import Any
 
 from e2llm_opt.check.given import GivenPlan, GivenReplica, GivenRoute, GivenStage
+from e2llm_opt.check.values import (
+    LARGEST,
+    LARGEST_WHOLE,
+    as_float,
+    interval_of,
+    is_layer,
+    is_sequence,
+    is_whole,
+    short,
+)
 from e2llm_opt.errors import Fault, InputError
 from e2llm_opt.plan.plan import (
     PLAN_SCHEMA,
     Bound,
     DecodeFigures,
+    Intervals,
     NextHop,
     Plan,
     PlanProblem,
@@ -31,9 +39,8 @@ from e2llm_opt.plan.plan import (
 )
 from e2llm_opt.problem import Role
 
-_LARGEST = 1e30
-"""Numbers beyond this are typing errors, and would overflow."""
-_LARGEST_WHOLE = 2**53
+INTERVAL = "_interval_s"
+"""Ending of the fields that are intervals of a time."""
 
 
 def read_plan(plan: Plan | Mapping[str, Any]) -> GivenPlan:
@@ -77,7 +84,7 @@ class _Reader:
             return None
         schema = document.get("schema", PLAN_SCHEMA)
         if schema != PLAN_SCHEMA:
-            self._fault("schema", f"this is no plan but {_short(schema)}", f"need {PLAN_SCHEMA}")
+            self._fault("schema", f"this is no plan but {short(schema)}", f"need {PLAN_SCHEMA}")
         replicas = [
             self._replica(entry, f"replicas[{index}]", f"r{index}")
             for index, entry in enumerate(self._entries(document, "replicas", ""))
@@ -88,11 +95,13 @@ class _Reader:
                 self._fault("replicas", f"the id '{name}' is given {times} times", "must be unique")
         problem = self._part(document, "problem", PlanProblem)
         predicted = self._part(document, "predicted", Predicted)
+        predictable = [field.name for field in fields(Intervals)]
+        between = self._part(predicted, "intervals", Intervals)
         bound = self._part(document, "bound", Bound)
         proof = self._text(bound, "proof", "bound.", default=Proof.NONE)
         if proof not in set(Proof):
             self._fault(
-                "bound.proof", f"unknown proof {_short(proof)}", f"one of {', '.join(Proof)}"
+                "bound.proof", f"unknown proof {short(proof)}", f"one of {', '.join(Proof)}"
             )
         return GivenPlan(
             replicas=read,
@@ -103,6 +112,12 @@ class _Reader:
             is_stable=self._flag(predicted, "stable", "predicted."),
             bound=self._numbers(bound, ("capacity_per_s", "gap"), "bound."),
             proof=proof,
+            predicted=self._numbers(predicted, predictable, "predicted."),
+            intervals={
+                name: found
+                for name in predictable
+                if (found := self._interval(between, name, "predicted.intervals.")) is not None
+            },
         )
 
     def _replica(self, value: object, path: str, default_id: str) -> GivenReplica | None:
@@ -116,7 +131,7 @@ class _Reader:
         ]
         name = self._text(entry, "role", at)
         if name and name not in set(Role):
-            self._fault(f"{at}role", f"unknown role {_short(name)}", f"one of {', '.join(Role)}")
+            self._fault(f"{at}role", f"unknown role {short(name)}", f"one of {', '.join(Role)}")
         keys = ("arrival_rate_per_s", "service_rate_per_s", "utilisation")
         stated = self._numbers(entry, keys, at)
         stated |= self._group(entry, "prefill", at, PrefillFigures)
@@ -128,6 +143,10 @@ class _Reader:
             slots=self._whole(entry, "slots", at),
             stages=tuple(stage for stage in stages if stage is not None),
             stated=stated if context is None else {**stated, "max_context_tokens": context},
+            intervals={
+                **self._phase_intervals(entry, "prefill", at, PrefillFigures),
+                **self._phase_intervals(entry, "decode", at, DecodeFigures),
+            },
         )
 
     def _stage(self, value: object, path: str) -> GivenStage | None:
@@ -152,6 +171,7 @@ class _Reader:
             spilled_layers=self._spilled_layers(entry, at),
             next_device=next_device,
             stated=stated,
+            intervals=self._intervals(entry, "", at, Stage),
         )
 
     def _layers(self, entry: Mapping[str, Any], path: str) -> tuple[int, int]:
@@ -159,11 +179,11 @@ class _Reader:
         layers = entry.get("layers")
         if layers is None:
             self._fault(path, "is missing", right)
-        elif not _is_sequence(layers) or len(layers) != 2 or not all(map(_is_whole, layers)):  # noqa: PLR2004 - a pair
-            self._fault(path, f"got {_short(layers)}", right)
-        elif not 0 <= layers[0] < layers[1] <= _LARGEST_WHOLE:
+        elif not is_sequence(layers) or len(layers) != 2 or not all(map(is_whole, layers)):  # noqa: PLR2004 - a pair
+            self._fault(path, f"got {short(layers)}", right)
+        elif not 0 <= layers[0] < layers[1] <= LARGEST_WHOLE:
             wrong = "are reversed" if layers[1] < layers[0] else "are no interval"
-            self._fault(path, f"{wrong}: {_short(layers)}", right)
+            self._fault(path, f"{wrong}: {short(layers)}", right)
         else:
             return int(layers[0]), int(layers[1])
         return 0, 1
@@ -174,12 +194,12 @@ class _Reader:
         path = f"{at}spilled_layers"
         if layers is None:
             return None
-        if not _is_sequence(layers):
-            self._fault(path, f"must be a list, got {_short(layers)}", right)
+        if not is_sequence(layers):
+            self._fault(path, f"must be a list, got {short(layers)}", right)
             return None
-        wrong = [index for index, layer in enumerate(layers) if not _is_layer(layer)]
+        wrong = [index for index, layer in enumerate(layers) if not is_layer(layer)]
         for index in wrong:
-            self._fault(f"{path}[{index}]", f"must be a layer, got {_short(layers[index])}")
+            self._fault(f"{path}[{index}]", f"must be a layer, got {short(layers[index])}")
         if wrong:
             return None
         for layer, times in Counter(layers).items():
@@ -222,7 +242,7 @@ class _Reader:
     ) -> Mapping[str, Any] | None:
         """Return *value* where it is a mapping; keys must be fields of *shape*, if given."""
         if not isinstance(value, Mapping):
-            self._fault(path, f"must be a mapping, got {_short(value)}")
+            self._fault(path, f"must be a mapping, got {short(value)}")
             return None
         known = [field.name for field in fields(shape)] if shape is not None else None
         for key in value if known is not None else ():
@@ -250,8 +270,8 @@ class _Reader:
         value = entry.get(key)
         if value is None:
             return None
-        if not _is_sequence(value):
-            self._fault(f"{at}{key}", f"must be a list, got {_short(value)}")
+        if not is_sequence(value):
+            self._fault(f"{at}{key}", f"must be a list, got {short(value)}")
             return None
         found: Sequence[Any] = value
         return found
@@ -263,7 +283,7 @@ class _Reader:
         if value is None:
             self._fault(f"{at}{key}", "is missing")
         elif not isinstance(value, str) or (not value and default is None):
-            self._fault(f"{at}{key}", f"must be a name, got {_short(value)}")
+            self._fault(f"{at}{key}", f"must be a name, got {short(value)}")
         else:
             return value
         return ""
@@ -271,7 +291,7 @@ class _Reader:
     def _flag(self, entry: Mapping[str, Any], key: str, at: str) -> bool | None:
         value = entry.get(key)
         if value is not None and not isinstance(value, bool):
-            self._fault(f"{at}{key}", f"must be true or false, got {_short(value)}")
+            self._fault(f"{at}{key}", f"must be true or false, got {short(value)}")
             return None
         return value
 
@@ -279,8 +299,8 @@ class _Reader:
         value = entry.get(key)
         if value is None:
             return None
-        if not _is_whole(value) or not 0 <= value <= _LARGEST_WHOLE:
-            self._fault(f"{at}{key}", f"must be a whole number, zero or more, got {_short(value)}")
+        if not is_whole(value) or not 0 <= value <= LARGEST_WHOLE:
+            self._fault(f"{at}{key}", f"must be a whole number, zero or more, got {short(value)}")
             return None
         return int(value)
 
@@ -288,13 +308,13 @@ class _Reader:
         value = entry.get(key)
         if value is None:
             return None
-        number = _as_float(value)
+        number = as_float(value)
         if number is None:
-            self._fault(f"{at}{key}", f"must be a number, got {_short(value)}")
-        elif not abs(number) <= _LARGEST:
-            self._fault(f"{at}{key}", f"must be finite, got {_short(value)}")
+            self._fault(f"{at}{key}", f"must be a number, got {short(value)}")
+        elif not abs(number) <= LARGEST:
+            self._fault(f"{at}{key}", f"must be finite, got {short(value)}")
         elif number < 0 and key != "free":
-            self._fault(f"{at}{key}", f"must be zero or more, got {_short(value)}")
+            self._fault(f"{at}{key}", f"must be zero or more, got {short(value)}")
         else:
             return number
         return None
@@ -316,7 +336,11 @@ class _Reader:
         group = None if value is None else self._mapping(value, f"{at}{key}", shape)
         if group is None:
             return {}
-        names = [field.name for field in fields(shape) if field.name not in words]
+        names = [
+            field.name
+            for field in fields(shape)
+            if field.name not in words and not field.name.endswith(INTERVAL)
+        ]
         whole = self._whole(group, "micro_batches", f"{at}{key}.")
         if whole == 0:
             self._fault(f"{at}{key}.micro_batches", "must be one or more, got 0")
@@ -325,47 +349,31 @@ class _Reader:
             found["micro_batches"] = whole
         return {f"{key}.{name}": number for name, number in found.items()}
 
+    def _phase_intervals(
+        self, entry: Mapping[str, Any], key: str, at: str, shape: type
+    ) -> dict[str, tuple[float, float]]:
+        group = entry.get(key)
+        if not isinstance(group, Mapping):
+            return {}
+        return self._intervals(group, f"{key}.", f"{at}{key}.", shape)
+
+    def _intervals(
+        self, entry: Mapping[str, Any], key: str, at: str, shape: type
+    ) -> dict[str, tuple[float, float]]:
+        """Return the intervals of *shape* among the values of a mapping under ``key + name``."""
+        names = [field.name for field in fields(shape) if field.name.endswith(INTERVAL)]
+        read = {f"{key}{name}": self._interval(entry, name, at) for name in names}
+        return {name: interval for name, interval in read.items() if interval is not None}
+
+    def _interval(self, entry: Mapping[str, Any], key: str, at: str) -> tuple[float, float] | None:
+        value = entry.get(key)
+        if value is None:
+            return None
+        found = interval_of(value)
+        if found is None:
+            right = "[low, high], high null where there is none"
+            self._fault(f"{at}{key}", f"is no interval, got {short(value)}", right)
+        return found
+
     def _fault(self, path: str, wrong: str, right: str = "") -> None:
         self.faults.append(Fault(wrong=wrong, right=right, path=path))
-
-
-def _is_sequence(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _is_layer(value: object) -> bool:
-    return isinstance(value, Integral) and _is_whole(value) and 0 <= int(value) <= _LARGEST_WHOLE
-
-
-def _as_float(value: object) -> float | None:
-    """Return a number as a float, infinite where it is too large for one; None for the rest."""
-    if not isinstance(value, bool) and isinstance(value, Integral):
-        return float(value) if abs(int(value)) <= _LARGEST else math.inf
-    return float(value) if isinstance(value, float) else None
-
-
-class _Brief(reprlib.Repr):
-    """Shortens any value, also a number with more digits than Python likes to print."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxlevel, self.maxlist, self.maxstring, self.maxother = 1, 3, 40, 40
-
-    def repr_int(self, x: int, level: int) -> str:
-        """Show a whole number, unless it is absurd."""
-        return super().repr_int(x, level) if abs(x) <= _LARGEST else "a huge number"
-
-
-def _short(value: object) -> str:
-    """Show a value in a message: at most one level of it, and not much of that."""
-    if isinstance(value, Mapping):
-        return "a mapping"
-    if value is None:
-        return "nothing"
-    if isinstance(value, tuple):
-        value = list(value)
-    return _Brief().repr(value)

@@ -122,7 +122,7 @@ def connection_rules(name: str, pipeline: Pipeline) -> Iterator[Violation]:
 
 
 def _device_rules(given: GivenPlan, problem: Problem) -> Iterator[Violation]:
-    known = {device.name for device in problem.inventory.devices}
+    known = {device.name for device in problem.devices}
     uses = Counter(stage.device for replica in given.replicas for stage in replica.stages)
     for name, times in uses.items():
         if name not in known:
@@ -136,7 +136,7 @@ def _device_rules(given: GivenPlan, problem: Problem) -> Iterator[Violation]:
                 what="constraints.exclude", device=name, need="no layers", have="layers"
             )
     if problem.constraints.use_all_devices:
-        for device in problem.inventory.devices:
+        for device in problem.devices:
             if device.name not in uses and device.name not in problem.constraints.exclude:
                 yield Violation(
                     what="constraints.use_all_devices",
@@ -151,7 +151,7 @@ def _unused_rules(given: GivenPlan, problem: Problem) -> Iterator[Violation]:
     if given.unused_devices is None:
         return
     used = {stage.device for replica in given.replicas for stage in replica.stages}
-    idle = [d.name for d in problem.inventory.devices if d.name not in used]
+    idle = [d.name for d in problem.devices if d.name not in used]
     for name in given.unused_devices:
         if name not in idle:
             have = "layers" if name in used else "no such device"

@@ -71,7 +71,7 @@ def possible(model: Model, stage: GivenStage, device: Device) -> tuple[int, ...]
 
 def spill_rules(replica: GivenReplica, problem: Problem) -> Iterator[Violation]:
     """Yield stated spilled layers that cannot be."""
-    devices = {device.name: device for device in problem.inventory.devices}
+    devices = {device.name: device for device in problem.devices}
     sizes = problem.model.layer_spillable_bytes
     for stage in replica.stages:
         spilled = stage.spilled_layers or ()

@@ -30,7 +30,7 @@ def figure_violations(given: GivenReplica, figures: ReplicaFigures) -> Iterator[
     """Yield each stated number of a replica and its stages that is not the recomputed one."""
     for index, (stage, own) in enumerate(zip(given.stages, figures.stages, strict=True)):
         for key, have in stage.stated.items():
-            need = _value(asdict(own), key)
+            need = value_of(asdict(own), key)
             if need is not None and not _agrees(given.role, key, have, need):
                 what = f"{given.id}: stages[{index}].{key} is not as recomputed"
                 yield Violation(what=what, device=stage.device, need=need, have=have)
@@ -39,7 +39,7 @@ def figure_violations(given: GivenReplica, figures: ReplicaFigures) -> Iterator[
     if arrival is not None:
         expected["utilisation"] = arrival / figures.service_rate_per_s
     for key, have in given.stated.items():
-        need = _value(expected, key)
+        need = value_of(expected, key)
         if key in {"max_context_tokens", "decode.micro_batches"} or need is None:
             continue
         if not _agrees(given.role, key, have, need):
@@ -146,9 +146,9 @@ def capacity_violations(
     if capacity is None:
         return
     stated = given.capacity_per_s
-    if stated is not None and not _is_close(stated, capacity):
+    if stated is not None and not is_close(stated, capacity):
         need = capacity if stated > capacity else min(capacity, linked_capacity())
-        if not _is_close(stated, need):
+        if not is_close(stated, need):
             what = "predicted.capacity_per_s is not as recomputed"
             yield Violation(what=what, need=need, have=stated)
     least = capacity if stated is None else min(stated, capacity)
@@ -188,14 +188,15 @@ def _agrees(role: Role, key: str, have: float, need: float) -> bool:
         return True  # zero in the phase that the replica takes no part in: not stated
     if key.startswith("memory_bytes.") or key == "kv_bytes":
         return abs(have - need) <= 1 + TOLERANCE * abs(need)
-    return _is_close(have, need)
+    return is_close(have, need)
 
 
-def _is_close(have: float, need: float) -> bool:
+def is_close(have: float, need: float) -> bool:
+    """Whether two numbers are the same but for rounding."""
     return math.isclose(have, need, rel_tol=TOLERANCE, abs_tol=1e-15)
 
 
-def _value(mapping: Mapping[str, Any], key: str) -> float | None:
+def value_of(mapping: Mapping[str, Any], key: str) -> float | None:
     """Look up a dotted key; None where a part of it is missing."""
     value: Any = mapping
     for part in key.split("."):

@@ -59,6 +59,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "kv_cache": ("kv_cache",),
     "runtime": ("runtime",),
     "objective": ("objective",),
+    "pessimistic": ("pessimistic",),
     "roles": ("constraints", "roles"),
     "replicas": ("constraints", "replicas"),
     "use_all_devices": ("constraints", "use_all_devices"),
@@ -104,6 +105,12 @@ def problem_options(function: AnyFunction) -> AnyFunction:
             "--objective",
             help="waiting_time, latency, throughput, max_context or cost.",
             shell_complete=words.choice_of("objective"),
+        ),
+        click.option(
+            "--pessimistic",
+            type=Amount(min=0.5, max=1, max_open=True),
+            metavar="QUANTILE",
+            help="Plan on times that so many of such devices keep: 0.9 nine in ten.",
         ),
         click.option(
             "--roles",

@@ -22,6 +22,9 @@ class MemoryKind(StrEnum):
     """A CPU-only board or PC."""
 
 
+DEFAULT_PREFILL_EFFICIENCY = 0.45
+DEFAULT_DECODE_EFFICIENCY = 0.70
+"""Achieved shares of the peaks where nothing is known (DESIGN section 5)."""
 DEFAULT_BUS_BYTES_PER_S = 8e9
 """Bandwidth between devices of one host where nothing is given (DESIGN section 5) [bytes/s]."""
 
@@ -63,8 +66,9 @@ class Device:
     layer_overhead_s
         Fixed cost a layer and step [s].
     prefill_sigma, decode_sigma
-        Standard deviation of the logarithm of the true speed around the predicted one; 0 where it
-        is unknown. For intervals only: no plan depends on them, nor the inventory's digest.
+        Standard deviation of the logarithm of the true speed around the predicted one; 0: that of
+        its kind (:func:`e2llm_opt.speed.believed`). For intervals and pessimistic plans; the
+        inventory's digest does not depend on them.
     host
         Devices of one host talk over its bus and share its network card; default: its own name.
     host_bus_bytes_per_s
@@ -92,8 +96,8 @@ class Device:
     memory_bandwidth_bytes_per_s: float
     fp16_flop_per_s: float
     reserved_bytes: float = 0.0
-    prefill_efficiency: float = 0.45
-    decode_efficiency: float = 0.70
+    prefill_efficiency: float = DEFAULT_PREFILL_EFFICIENCY
+    decode_efficiency: float = DEFAULT_DECODE_EFFICIENCY
     layer_overhead_s: float = 15e-6
     prefill_sigma: float = 0.0
     decode_sigma: float = 0.0

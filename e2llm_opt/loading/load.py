@@ -10,7 +10,12 @@ from e2llm_opt.loading.inventory_part import read_inventory
 from e2llm_opt.loading.model_part import read_formats, read_model, read_runtime
 from e2llm_opt.loading.schema import SECTIONS, ConstraintsEntry, RuntimeEntry, WorkloadEntry
 from e2llm_opt.loading.validate import unknown_key
-from e2llm_opt.loading.workload_part import read_constraints, read_objective, read_workload
+from e2llm_opt.loading.workload_part import (
+    read_constraints,
+    read_objective,
+    read_pessimistic,
+    read_workload,
+)
 from e2llm_opt.loading.yaml_file import read_document
 from e2llm_opt.problem import Problem
 
@@ -126,6 +131,7 @@ def problem_of(faults: Faults) -> Problem:
         "workload": read_workload(faults),
         "objective": read_objective(faults),
         "constraints": read_constraints(names, faults),
+        "pessimistic": read_pessimistic(faults),
     }
     faults.raise_if_any()
     try:

@@ -271,5 +271,6 @@ SECTIONS = (
     "workload",
     "objective",
     "constraints",
+    "pessimistic",
 )
 """The top-level keys of a file."""

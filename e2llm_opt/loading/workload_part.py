@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.constraints import Constraints
 from e2llm_opt.errors import InputError
+from e2llm_opt.loading.fields import shown
 from e2llm_opt.loading.schema import (
     ConstraintsEntry,
     LengthsEntry,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from e2llm_opt.loading.links_part import Names
 
 _LENGTHS = ("prompt_tokens", "output_tokens")
+_MEDIAN = 0.5
 
 
 def read_workload(faults: Faults) -> Workload | None:
@@ -41,6 +43,17 @@ def read_workload(faults: Faults) -> Workload | None:
     except InputError as error:
         faults.absorb(error, ("workload",))
         return None
+
+
+def read_pessimistic(faults: Faults) -> float:
+    """Return the quantile of the predicted times to plan on; the median where none is given."""
+    value = faults.document.value.get("pessimistic", _MEDIAN)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and _MEDIAN <= value < 1):
+        wrong = f"must be a number from {_MEDIAN} to below 1, got {shown(value)}"
+        faults.add(("pessimistic",), wrong, "0.9: nine in ten such devices are at least as fast")
+        return _MEDIAN
+    return float(value)
 
 
 def read_objective(faults: Faults) -> Objective | None:

@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 PLAN_SCHEMA: Final = "e2llm-opt/plan/v1"
 OURS: Final = "e2llm-opt"
 """The planner of this package; what made a plan stands in its options."""
+
+
+Interval: TypeAlias = tuple[float, float | None]
+"""80 % of machines of these types lie between; no upper end: some would not keep up."""
 
 
 class Proof(StrEnum):
@@ -57,6 +61,8 @@ class Stage:
     memory_bytes: StageMemory
     prefill_time_s: float
     decode_time_s: float
+    prefill_time_interval_s: Interval | None = None
+    decode_time_interval_s: Interval | None = None
     next_hop: NextHop | None = None
 
 
@@ -67,6 +73,7 @@ class PrefillFigures:
     tokens_per_s: float
     latency_s: float
     bottleneck_s: float
+    latency_interval_s: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +85,7 @@ class DecodeFigures:
     bottleneck_s: float
     tokens_per_s_per_stream: float
     micro_batches: int = 1
+    tpot_interval_s: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +124,20 @@ class UnusedDevice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """The figures of a plan where every device is as fast, and as slow, as one in ten of its kind.
+
+    None where there is no steady state even with fast ones.
+    """
+
+    capacity_per_s: Interval
+    waiting_time_s: Interval | None
+    ttft_s: Interval | None
+    tpot_s: Interval
+    latency_s: Interval | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
     """What the plan is expected to do; waiting, TTFT and latency are None above capacity."""
 
@@ -128,6 +150,7 @@ class Predicted:
     prefill_share_of_work: float
     power_w: float | None
     cost_per_hour: float | None
+    intervals: Intervals | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,5 +86,5 @@ def _fastest(problem: Problem, rows: tuple[int, ...], batch: int, prompt: float)
 def _with_memory(problem: Problem, factor: float) -> Problem:
     return problem.with_devices(
         replace(device, memory_bytes=device.reserved_bytes + factor * device.usable_bytes)
-        for device in problem.devices
+        for device in problem.inventory.devices
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from e2llm_opt.constraints import Constraints
 from e2llm_opt.cost.bounds import decode_shares, prefill_shares
@@ -19,7 +19,7 @@ from e2llm_opt.predict.cuts import best_cut, given_cut
 from e2llm_opt.predict.prediction import PredictedPhase, PredictedStage, Prediction
 from e2llm_opt.problem import Problem
 from e2llm_opt.provenance import Provenance
-from e2llm_opt.speed import Z80, fitted
+from e2llm_opt.speed import LIKELY
 from e2llm_opt.units import GIB, MBIT_PER_S, MS
 from e2llm_opt.workload.workload import Lengths, Workload
 
@@ -119,8 +119,6 @@ def predict_problem(
     raised, is as in :func:`predict`.
     """
     _refuse(problem, batch, layers)
-    model, engine = problem.model, problem.runtime.name
-    problem = problem.with_devices(fitted(device, model, engine) for device in problem.devices)
     problem = replace(problem, workload=_workload(prompt, context), constraints=Constraints())
     rows = tuple(range(len(problem.devices)) if devices is None else devices)
     cut = given_cut(problem, rows, layers) if layers else best_cut(problem, rows, batch, prompt)
@@ -220,8 +218,7 @@ def _prefill(costs: Costs, cut: Cut, spilled: Spilled, tokens: float) -> Predict
         return prefill(given, cut, tokens, spilled).latency_s
 
     shares = prefill_shares(costs, cut, tokens, spilled)
-    interval = _interval(costs, cut, "prefill_sigma", seconds)
-    return _phase(tokens, seconds(costs), interval, shares)
+    return _phase(tokens, seconds(costs), _interval(costs, seconds), shares)
 
 
 def _decode(costs: Costs, cut: Cut, spilled: Spilled, load: tuple[int, int]) -> PredictedPhase:
@@ -232,17 +229,13 @@ def _decode(costs: Costs, cut: Cut, spilled: Spilled, load: tuple[int, int]) -> 
         return float(decode(given, cut, batch, spilled).tpot_s[-1])
 
     shares = decode_shares(costs, cut, load, spilled)
-    interval = _interval(costs, cut, "decode_sigma", seconds)
-    return _phase(batch, seconds(costs), interval, shares)
+    return _phase(batch, seconds(costs), _interval(costs, seconds), shares)
 
 
-def _phase(
-    tokens: float, seconds: float, interval: Interval | None, shares: Shares
-) -> PredictedPhase:
-    speeds = None if interval is None else (tokens / interval[1], tokens / interval[0])
+def _phase(tokens: float, seconds: float, interval: Interval, shares: Shares) -> PredictedPhase:
     return PredictedPhase(
         tokens_per_s=tokens / seconds,
-        tokens_per_s_interval=speeds,
+        tokens_per_s_interval=(tokens / interval[1], tokens / interval[0]),
         seconds=seconds,
         seconds_interval=interval,
         bound_by=shares.largest,
@@ -250,39 +243,12 @@ def _phase(
     )
 
 
-def _interval(
-    costs: Costs,
-    cut: Cut,
-    sigma: Literal["prefill_sigma", "decode_sigma"],
-    seconds: Callable[[Costs], float],
-) -> Interval | None:
-    """Return *seconds* where every stage is as fast, and as slow, as one in ten; None: unknown."""
-    problem = costs.problem
-    if any(getattr(problem.devices[d], sigma) == 0 for d, _, _ in cut):
-        return None
+def _interval(costs: Costs, seconds: Callable[[Costs], float]) -> Interval:
+    """Return *seconds* where every stage is as fast, and as slow, as one in ten."""
     fast, slow = (
-        seconds(Costs(_with_speed(problem, [z * getattr(d, sigma) for d in problem.devices])))
-        for z in (Z80, -Z80)
+        seconds(Costs(replace(costs.problem, pessimistic=quantile))) for quantile in LIKELY
     )
     return fast, slow
-
-
-def _with_speed(problem: Problem, logs: Sequence[float]) -> Problem:
-    """Return the problem whose devices compute and read faster by a factor, the hops as they are.
-
-    Peaks stay: the achieved share of them changes, and with it the fixed cost of a layer.
-    """
-    return problem.with_devices(
-        replace(
-            device,
-            prefill_efficiency=device.prefill_efficiency * factor,
-            decode_efficiency=device.decode_efficiency * factor,
-            layer_overhead_s=device.layer_overhead_s / factor,
-            host_bandwidth_bytes_per_s=device.host_bandwidth_bytes_per_s * factor,
-            bus_bytes_per_s=device.bus_bytes_per_s * factor,
-        )
-        for device, factor in zip(problem.devices, map(math.exp, logs), strict=True)
-    )
 
 
 def _stages(

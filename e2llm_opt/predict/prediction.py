@@ -25,16 +25,15 @@ class PredictedPhase:
         Prefill: until the whole prompt is computed. Decode: per output token of each request
         (TPOT) [s].
     tokens_per_s_interval, seconds_interval
-        80 % of machines of these types lie between; None where the spread of one of the devices
-        is unknown.
+        80 % of machines of these types lie between.
     bound_by, shares
         What takes most of the time, and the share of each cause.
     """
 
     tokens_per_s: float
-    tokens_per_s_interval: Interval | None
+    tokens_per_s_interval: Interval
     seconds: float
-    seconds_interval: Interval | None
+    seconds_interval: Interval
     bound_by: BoundBy
     shares: Shares
 

@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING
 
 from rich.text import Text
 
-from e2llm_opt.report.quantities import UNKNOWN, gib, number, percent, seconds, size
+from e2llm_opt.report.quantities import gib, number, percent, seconds, size
 from e2llm_opt.report.screen import section, show, table
 
 if TYPE_CHECKING:
@@ -73,10 +73,10 @@ def _phases(answer: Prediction) -> Table:
 
 
 def _figures(phase: PredictedPhase, what: str) -> tuple[str, ...]:
-    between = phase.tokens_per_s_interval
+    low, high = phase.tokens_per_s_interval
     return (
         number(phase.tokens_per_s),
-        UNKNOWN if between is None else f"{number(between[0])} - {number(between[1])}",
+        f"{number(low)} - {number(high)}",
         f"{seconds(phase.seconds)} {what}",
         _causes(phase),
     )
@@ -119,10 +119,7 @@ def _used(need: float, have: float, *, fits: bool) -> Text:
 
 def _with_interval(phase: PredictedPhase) -> str:
     """Return the speed, and how far it may be off: four in five lie within that share of it."""
-    between = phase.tokens_per_s_interval
-    if between is None:
-        return number(phase.tokens_per_s)
-    wide = between[1] / phase.tokens_per_s - 1.0
+    wide = phase.tokens_per_s_interval[1] / phase.tokens_per_s - 1.0
     return f"{number(phase.tokens_per_s)} ±{100 * wide:.0f}%"
 
 

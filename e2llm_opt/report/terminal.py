@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from e2llm_opt.plan.plan import Plan, Replica, Stage
+    from e2llm_opt.plan.plan import Interval, Plan, Replica, Stage
 
 _ROLE_STYLES = {"PREFILL": "cyan", "DECODE": "green", "MIXED": "magenta"}
 _PROOFS = {
@@ -125,13 +125,24 @@ def _predicted(plan: Plan) -> RenderableType:
         ("latency", seconds(figures.latency_s), "power", power),
         ("longest request", f"{_longest(plan)} tokens", "cost", price),
     )
-    for left, value, right, other in rows:
-        grid.add_row(left, Text(value, style="bold"), right, Text(other, style="bold"))
+    between = figures.intervals
+    times = ("waiting_time_s", "ttft_s", "tpot_s", "latency_s")
+    ranges = [*(_between(getattr(between, name, None)) for name in times), Text()]
+    for (left, value, right, other), likely in zip(rows, ranges, strict=True):
+        grid.add_row(left, Text(value, style="bold"), likely, right, Text(other, style="bold"))
     if figures.stable:
         return grid
     asked = rate(plan.problem.workload.get("rate_per_s"))
     above = f"Not stable: {asked} arrive, more than the capacity; the queue grows for ever."
     return Group(grid, Text(above, style="bold red"))
+
+
+def _between(interval: Interval | None) -> Text:
+    """Return an 80 % interval in few characters; nothing where there is none."""
+    if interval is None:
+        return Text()
+    low, high = interval
+    return Text(f"{seconds(low)} - {'no end' if high is None else seconds(high)}", style="dim")
 
 
 def _proof(plan: Plan) -> str:

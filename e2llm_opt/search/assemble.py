@@ -150,6 +150,7 @@ def problem_of(
             "layers": problem.constraints.fixed_layers,
             "weights": problem.weights,
             "kv_cache": problem.kv_cache,
+            "pessimistic": problem.pessimistic,
             "mixed_pause": str(problem.runtime.mixed_pause),
             "planner": planner,
             "method": method,

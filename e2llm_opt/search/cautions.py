@@ -168,14 +168,23 @@ def _alone(plan: Plan) -> Iterator[str]:
 
 
 def _inputs(costs: Costs, outcome: Outcome) -> Iterator[str]:
-    used = [costs.problem.devices[d] for c in outcome.replicas for d, _, _ in c.cut]
-    unmeasured = [device for device in used if device.provenance is not Provenance.MEASURED]
-    if not unmeasured:
-        return
-    yield (
-        "speeds follow from specifications and assumed efficiencies, not from measurements "
-        f"({named(sorted(device.name for device in unmeasured))})"
-    )
+    rows = [d for c in outcome.replicas for d, _, _ in c.cut]
+    stated = costs.problem.inventory.devices
+    used = [(costs.problem.devices[d], stated[d]) for d in rows]
+    unmeasured = [one for one, _ in used if one.provenance is not Provenance.MEASURED]
+    fitted = {one.name for one, own in used if one.prefill_efficiency != own.prefill_efficiency}
+    alike = [device for device in unmeasured if device.name in fitted]
+    others = [device for device in unmeasured if device.name not in fitted]
+    if alike:
+        yield (
+            f"speeds of {_names(alike)} are those of such devices elsewhere; e2llm-opt calibrate "
+            "fits them to yours"
+        )
+    if others:
+        yield (
+            f"speeds of {_names(others)} follow from specifications and efficiencies, not from "
+            "measurements"
+        )
     unknown = [device for device in unmeasured if device.provenance is Provenance.ASSUMED]
     if unknown:
         yield f"efficiency is a default for {_names(unknown)}, which no catalogue entry describes"

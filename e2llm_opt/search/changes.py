@@ -219,7 +219,7 @@ def _with_host_ram(problem: Problem, names: set[str], gib: int) -> Problem:
         )
         if device.name in names
         else device
-        for device in problem.devices
+        for device in problem.inventory.devices
     )
     return problem.with_devices(devices)
 

@@ -32,9 +32,9 @@ PREFILL, DECODE = Phase.PREFILL, Phase.DECODE
 truths = st.builds(
     lambda prefill, decode, overhead: replace(
         TOWER,
-        prefill_efficiency=0.45 * math.exp(prefill),
-        decode_efficiency=0.70 * math.exp(decode),
-        layer_overhead_s=15e-6 * math.exp(overhead),
+        prefill_efficiency=0.46 * math.exp(prefill),
+        decode_efficiency=0.71 * math.exp(decode),
+        layer_overhead_s=16e-6 * math.exp(overhead),
     ),
     st.floats(-0.8, 0.8),
     st.floats(-0.5, 0.3),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from e2llm_opt.check.check import check
 from e2llm_opt.check.complete import completed
 from e2llm_opt.plan.json_file import plan_from_dict
@@ -18,10 +20,10 @@ def test_a_completed_plan_is_valid_and_reads_back() -> None:
 
 def test_requests_are_shared_by_service_rates() -> None:
     found = plan(("MIXED", ON_DESKTOP), ("MIXED", ON_MAC))
-    assert [r.arrival_rate_per_s for r in found.replicas] == [
-        r.service_rate_per_s for r in found.replicas
-    ]
-    assert [r.utilisation for r in found.replicas] == [1, 1]
+    assert [r.arrival_rate_per_s for r in found.replicas] == pytest.approx(
+        [r.service_rate_per_s for r in found.replicas]
+    )
+    assert [r.utilisation for r in found.replicas] == pytest.approx([1, 1])
     split = plan(("PREFILL", ON_DESKTOP), ("DECODE", ON_MAC))
     slowest = min(r.service_rate_per_s for r in split.replicas)
     assert [r.arrival_rate_per_s for r in split.replicas] == [slowest, slowest]

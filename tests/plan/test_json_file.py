@@ -65,7 +65,8 @@ def test_keys_stand_in_the_order_of_the_design() -> None:
     stage = written["replicas"][0]["stages"][0]
     assert list(stage) == [
         *("device", "layers", "embedding", "head", "spilled_layers", "memory_bytes"),
-        *("prefill_time_s", "decode_time_s", "next_hop"),
+        *("prefill_time_s", "decode_time_s"),
+        *("prefill_time_interval_s", "decode_time_interval_s", "next_hop"),
     ]
     assert list(stage) == [field.name for field in fields(Stage)]
     assert dump_json(sample_plan()).endswith("}\n")
