@@ -158,7 +158,7 @@ class Candidates:
 
     def improve(self, group: Group, role: Role, cut: Cut, slots: int) -> None:
         """Keep a replica with *cut* and *slots*, both known to be legal."""
-        self._take(self.candidate(group, role, cut, slots))
+        self._take(self._candidate(group, role, cut, slots))
 
     def rate(self, replica: Candidate) -> float:
         """Return requests a second with everything busy, KV caches through network cards [1/s]."""
@@ -197,7 +197,8 @@ class Candidates:
         least = float(self.costs.memory_prefix(1)[-1])
         held = sum(float(room[self.rows[k][0], 0]) for k in group)
         held += self.costs.most_spilled(self.rows[k][0] for k in group)
-        return held >= least - _tables(self.costs)
+        model = self.costs.problem.model
+        return held >= least - model.embedding_bytes - model.head_bytes  # where these lie is open
 
     def at_cut(
         self, cut: Cut, role: Role = Role.MIXED, at_most: int | None = None
@@ -209,7 +210,7 @@ class Candidates:
         slots = self._most_fast(cut, role, at_most)
         if at_most is None and self.costs.problem.objective is Objective.MAX_CONTEXT:
             slots = min(slots, slots_of(self.costs, role))
-        return self.candidate(self.costs.group(cut), role, cut, slots) if slots >= 1 else None
+        return self._candidate(self.costs.group(cut), role, cut, slots) if slots >= 1 else None
 
     def concrete(self, group: Group) -> tuple[int, ...]:
         """Return device rows for *group*: the first of each class."""
@@ -256,7 +257,7 @@ class Candidates:
             cuts += self._cut(devices, demand, "sum")
         if not cuts:
             return None
-        found = [self.candidate(group, Role.PREFILL, cut, 1) for cut in dict.fromkeys(cuts)]
+        found = [self._candidate(group, Role.PREFILL, cut, 1) for cut in dict.fromkeys(cuts)]
         if variant is Variant.LATENCY:
             return min(found, key=lambda c: (c.prefill_latency_s, c.occupancy_s))
         return min(found, key=lambda c: (c.occupancy_s, c.prefill_latency_s))
@@ -271,7 +272,7 @@ class Candidates:
         for cut in dict.fromkeys(self._alone_cuts(devices, role)):
             most = self._most_fast(cut, role)
             if most >= 1:
-                found.append(self.candidate(group, role, cut, most))
+                found.append(self._candidate(group, role, cut, most))
         return min(found, key=self._latency_alone, default=None)
 
     def _alone_cuts(self, devices: tuple[int, ...], role: Role) -> Iterator[Cut]:
@@ -321,7 +322,7 @@ class Candidates:
                     best = found
             if best[1] and best[1] not in asked:
                 waiting.insert(0, best[1])
-        return self.candidate(group, role, best[2], best[1]) if best[1] else None
+        return self._candidate(group, role, best[2], best[1]) if best[1] else None
 
     def _best_slots(self, cut: Cut, role: Role) -> tuple[float, int, Cut]:
         """Return the best rate of *cut* [1/s] and its slots; 0 slots where none is legal."""
@@ -368,8 +369,12 @@ class Candidates:
         if cut is not None:
             yield cut
 
-    def candidate(self, group: Group, role: Role, cut: Cut, slots: int) -> Candidate:
-        """Return a replica with *cut* and *slots*, both known to be legal."""
+    def like(self, other: Candidate) -> Candidate:
+        """Return the replica of *other*, of the same devices in another problem, as it is here."""
+        figures = self.figures.build(other.cut, other.slots, other.spilled)
+        return self._with_figures(self.costs.group(other.cut), other.role, other.cut, figures)
+
+    def _candidate(self, group: Group, role: Role, cut: Cut, slots: int) -> Candidate:
         figures = self.figures.at(cut, slots)
         return self._with_figures(group, role, cut, figures.shortened(slots))
 
@@ -392,8 +397,3 @@ class Candidates:
             if is_asked
             else 0,
         )
-
-
-def _tables(costs: Costs) -> float:
-    """Slack for a quick check of memory: never more than embedding and head [bytes]."""
-    return costs.problem.model.embedding_bytes + costs.problem.model.head_bytes

@@ -39,12 +39,7 @@ def _version(costs: Costs, outcome: Outcome, quantile: float) -> _Version:
     """Return the plan of *outcome* on devices of this quantile of their times."""
     shifted = Costs(replace(costs.problem, pessimistic=quantile))
     candidates = Candidates(shifted, range(len(shifted.problem.devices)))
-    there = Evaluator(candidates).outcome(
-        [
-            candidates.candidate(shifted.group(one.cut), one.role, one.cut, one.slots)
-            for one in outcome.replicas
-        ]
-    )
+    there = Evaluator(candidates).outcome([candidates.like(one) for one in outcome.replicas])
     replicas = assemble.replicas_of(shifted, there)
     return assemble.predicted_of(shifted, there), {r.stages[0].device: r for r in replicas}
 
