@@ -2,8 +2,8 @@
 
 Logarithms of times, a Cauchy loss, since one crowd-sourced run in twenty is off by a factor of
 two or more, and a ridge prior on every effect: few effects are free, most are pulled to nothing.
-Writes e2llm_opt/catalogue/speeds.csv and speed_spreads.csv, the second from residuals of devices
-that were left out of the fit.
+Writes e2llm_opt/catalogue/speeds.csv (effects: unit, runs that they rest on), speed_runs.csv (runs
+and sources of each device) and speed_spreads.csv (from residuals of devices that were left out).
 """
 
 from __future__ import annotations
@@ -264,8 +264,19 @@ def stated_row(
     return phase, STATED, "", len(values), sigma
 
 
+def run_rows(runs: Sequence[Measurement]) -> Iterator[tuple[str, int, int, str]]:
+    """Yield (device, prefill runs, decode runs, addresses of their sources)."""
+    by_device: dict[str, list[Measurement]] = defaultdict(list)
+    for run in runs:
+        by_device[run.setting.device.type].append(run)
+    for key, own in sorted(by_device.items()):
+        prefill, decode = (len(runs_of(phase, own)) for phase in (Phase.PREFILL, Phase.DECODE))
+        sources = dict.fromkeys(address for run in own for address in run.source)
+        yield key, prefill, decode, " ".join(sources)
+
+
 def main() -> None:
-    """Fit, and write the two tables."""
+    """Fit, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("measured", help="a table of measured speeds")
     options = parser.parse_args()
@@ -292,6 +303,7 @@ def main() -> None:
             f"{np.median(error):.1%}, P90 {np.quantile(error, 0.9):.1%}"
         )
     _write("speeds.csv", ("term", "factor", "level", "effect", "unit", "runs"), sorted(effects))
+    _write("speed_runs.csv", ("key", "prefill", "decode", "sources"), list(run_rows(runs)))
     _write("speed_spreads.csv", ("phase", "group", "engine", "runs", "sigma"), spreads)
 
 

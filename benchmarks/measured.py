@@ -42,6 +42,8 @@ class Measurement:
         Tokens a second; None where not measured [1/s].
     prompt, context
         Length of the prompt, and the mean context while decoding [tokens].
+    source
+        Addresses where it stands.
     """
 
     key: str
@@ -51,6 +53,7 @@ class Measurement:
     decode_per_s: float | None
     prompt: float
     context: float
+    source: tuple[str, ...] = ()
 
     def per_s(self, phase: Phase) -> float | None:
         """Return the measured speed of *phase* [tokens/s]; None where there is none."""
@@ -89,6 +92,7 @@ def _runs(rows: Iterable[dict[str, str]]) -> Iterator[Measurement]:
             decode_per_s=_number(row.get("decode_tok_s")),
             prompt=_MIX_PROMPT if is_mix else _length(row.get("prefill_len"), _DEFAULT_PROMPT),
             context=_MIX_CONTEXT if is_mix else output if at_depth else output / 2.0,
+            source=tuple(re.findall(r"https?://[^\s;,]+", row.get("source") or "")),
         )
 
 

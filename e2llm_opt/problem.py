@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from e2llm_opt.constraints import Constraints
 from e2llm_opt.errors import InputError
 from e2llm_opt.model.build import build_model
-from e2llm_opt.speed import believed
+from e2llm_opt.speed import MEDIAN, believed
 
 if TYPE_CHECKING:
     import os
@@ -80,7 +80,7 @@ class Problem:
     kv_cache: str = "f16"
     objective: Objective = Objective.WAITING_TIME
     constraints: Constraints = field(default_factory=Constraints)
-    pessimistic: float = 0.5
+    pessimistic: float = MEDIAN
     model: Model = field(init=False)
     devices: tuple[Device, ...] = field(init=False)
 

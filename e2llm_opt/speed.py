@@ -72,6 +72,8 @@ STATED = "stated"
 """Kind of a device whose efficiencies the inventory states: as good as one measured run."""
 Z80 = 1.2815515655446004
 """80 % of what is normally distributed lie within so many standard deviations."""
+MEDIAN = 0.5
+"""Quantile of the most likely times."""
 LIKELY = (0.1, 0.9)
 """Quantiles between which 80 % lie."""
 _WORKING_SHARE = 1.03
@@ -200,7 +202,7 @@ def prefill_speed(setting: Setting, tokens: float, chunk: int = 512) -> Speed:
     return _speed(Phase.PREFILL, setting, prefill_terms(setting, tokens, chunk))
 
 
-def believed(device: Device, model: Model, engine: str, quantile: float = 0.5) -> Device:
+def believed(device: Device, model: Model, engine: str, quantile: float = MEDIAN) -> Device:
     """Return *device* as fast as it is believed to be with *model* on *engine*.
 
     Efficiencies and layer overhead that are the defaults of its type become those that were fitted
@@ -287,7 +289,7 @@ def _at_quantile(device: Device, quantile: float) -> Device:
 
     Peaks stay: the achieved share of them changes, and with it the fixed cost of a layer.
     """
-    if quantile == 0.5:  # noqa: PLR2004 - the median
+    if quantile == MEDIAN:
         return device
     z = NormalDist().inv_cdf(quantile)
     prefill, decode = math.exp(-z * device.prefill_sigma), math.exp(-z * device.decode_sigma)

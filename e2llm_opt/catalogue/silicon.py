@@ -49,6 +49,28 @@ def _silicon() -> dict[str, Silicon]:
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRuns:
+    """How many runs of one device the effects were fitted to, and where these stand."""
+
+    prefill: int = 0
+    decode: int = 0
+    sources: tuple[str, ...] = ()
+
+
+@cache
+def measured_runs(device_type: str) -> MeasuredRuns:
+    """Return the runs of a catalogue type; none of one that nobody measured."""
+    for row in rows_of("speed_runs.csv"):
+        if row["key"] == device_type:
+            return MeasuredRuns(
+                prefill=int(row["prefill"]),
+                decode=int(row["decode"]),
+                sources=tuple(row["sources"].split()),
+            )
+    return MeasuredRuns()
+
+
 @cache
 def effects() -> dict[tuple[str, str, str], float]:
     """Return (term, factor, level) -> effect on the logarithm of the term's coefficient."""

@@ -53,7 +53,7 @@ def command(kind: str, search: tuple[str, ...], evidence: bool, as_json: bool) -
 
 
 def _row(entry: Entry, *, with_evidence: bool) -> dict[str, Any]:
-    from e2llm_opt.catalogue.evidence import device_evidence
+    from e2llm_opt.predict.evidence import device_evidence
 
     if not with_evidence:
         return asdict(entry)

@@ -15,6 +15,7 @@ from e2llm_opt.loading.schema import (
 )
 from e2llm_opt.loading.validate import checked, nearest
 from e2llm_opt.problem import Objective
+from e2llm_opt.speed import MEDIAN
 from e2llm_opt.workload.trace import read_trace
 from e2llm_opt.workload.workload import Lengths, Workload, context_for
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from e2llm_opt.loading.links_part import Names
 
 _LENGTHS = ("prompt_tokens", "output_tokens")
-_MEDIAN = 0.5
 
 
 def read_workload(faults: Faults) -> Workload | None:
@@ -47,12 +47,12 @@ def read_workload(faults: Faults) -> Workload | None:
 
 def read_pessimistic(faults: Faults) -> float:
     """Return the quantile of the predicted times to plan on; the median where none is given."""
-    value = faults.document.value.get("pessimistic", _MEDIAN)
+    value = faults.document.value.get("pessimistic", MEDIAN)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and _MEDIAN <= value < 1):
-        wrong = f"must be a number from {_MEDIAN} to below 1, got {shown(value)}"
+    if not (is_number and MEDIAN <= value < 1):
+        wrong = f"must be a number from {MEDIAN} to below 1, got {shown(value)}"
         faults.add(("pessimistic",), wrong, "0.9: nine in ten such devices are at least as fast")
-        return _MEDIAN
+        return MEDIAN
     return float(value)
 
 

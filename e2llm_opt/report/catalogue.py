@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING
 from rich.table import Table
 
 from e2llm_opt.catalogue.catalogue import DeviceEntry, ModelEntry, RuntimeRow, WeightFormatRow
-from e2llm_opt.catalogue.evidence import device_evidence
+from e2llm_opt.predict.evidence import device_evidence
 from e2llm_opt.report.quantities import number
 from e2llm_opt.report.screen import section, show, table
 

@@ -30,6 +30,15 @@ def seconds(value: float | None) -> str:
     return f"{number(value / US)} us"
 
 
+def span(low: float, high: float | None) -> str:
+    """Return an interval of times [s] in the unit of its upper end: ``55.7-128 ms``."""
+    if high is None:
+        return f"from {seconds(low)}"
+    factor = next((factor for least, factor, _ in _TIMES if high >= least), US)
+    shown = seconds(high)
+    return f"{number(low / factor)}-{shown}" if high > 0 else shown
+
+
 def size(value: float | None) -> str:
     """Return a number of bytes as ``6.5 GiB`` or ``72 MiB``."""
     if value is None:

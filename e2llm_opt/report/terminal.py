@@ -10,8 +10,9 @@ from rich.text import Text
 
 from e2llm_opt.plan.plan import Proof
 from e2llm_opt.report.names import listed
-from e2llm_opt.report.quantities import gib, number, percent, rate, seconds, size
+from e2llm_opt.report.quantities import gib, number, percent, rate, seconds, size, span
 from e2llm_opt.report.screen import section, show, table
+from e2llm_opt.speed import MEDIAN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,7 +44,7 @@ def plan_report(plan: Plan) -> RenderableType:
 def _parts(plan: Plan) -> Iterator[RenderableType]:
     yield _headline(plan)
     yield from section("Replicas", _replicas(plan))
-    yield from section("Predicted", _predicted(plan))
+    yield from section(_predicted_title(plan), _predicted(plan))
     if plan.routes:
         yield from section("Routes", _routes(plan))
     if plan.alternatives:
@@ -64,6 +65,9 @@ def _headline(plan: Plan) -> Text:
     text.append(f" on {len(used)} of {num_devices} devices, runtime {asked.runtime}", "not bold")
     text.append(f"\nobjective {asked.options.get('objective', '-')}", "not bold")
     text.append(f", arrival rate {rate(asked.workload.get('rate_per_s'))}", "not bold")
+    quantile = asked.options.get("pessimistic", MEDIAN)
+    if quantile != MEDIAN:
+        text.append(f", times that {percent(quantile)} of such devices keep", "not bold")
     return text
 
 
@@ -112,9 +116,13 @@ def _memory(stage: Stage) -> Text:
     return Text(f"{gib(used)}/{gib(memory.capacity)}", style=style)
 
 
+def _predicted_title(plan: Plan) -> str:
+    return "Predicted" if plan.predicted.intervals is None else "Predicted, with 80 % intervals"
+
+
 def _predicted(plan: Plan) -> RenderableType:
     figures, bound = plan.predicted, plan.bound
-    grid = Table.grid(padding=(0, 3, 0, 0))
+    grid = Table.grid(padding=(0, 2, 0, 0))
     price = "-" if figures.cost_per_hour is None else f"{figures.cost_per_hour:.3g}/h"
     power = "-" if figures.power_w is None else f"{number(figures.power_w)} W"
     best = f"{rate(bound.capacity_per_s)}, gap {percent(bound.gap)}, {_proof(plan)}"
@@ -141,8 +149,7 @@ def _between(interval: Interval | None) -> Text:
     """Return an 80 % interval in few characters; nothing where there is none."""
     if interval is None:
         return Text()
-    low, high = interval
-    return Text(f"{seconds(low)} - {'no end' if high is None else seconds(high)}", style="dim")
+    return Text(span(*interval), style="dim", no_wrap=True)
 
 
 def _proof(plan: Plan) -> str:

@@ -15,14 +15,15 @@ from e2llm_opt.catalogue.catalogue import (
     kv_cache_format_row,
     model_entries,
     model_entry,
+    rows_of,
     runtime_row,
     runtime_rows,
     weight_format_row,
     weight_format_rows,
 )
-from e2llm_opt.catalogue.evidence import ACHIEVED, STATED, device_evidence
 from e2llm_opt.catalogue.names import UnknownNameError, plain
 from e2llm_opt.errors import InputError
+from e2llm_opt.predict.evidence import ACHIEVED, STATED, device_evidence
 
 SOURCES = (
     *((entry.source, entry.verified) for entry in device_entries()),
@@ -138,15 +139,20 @@ def test_every_row_says_where_it_comes_from() -> None:
 @pytest.mark.parametrize("entry", device_entries(), ids=lambda entry: entry.key)
 def test_every_number_of_a_device_has_its_evidence(entry: DeviceEntry) -> None:
     found = {one.number: one for one in device_evidence(entry)}
-    known = {name for name in (*STATED, *ACHIEVED) if getattr(entry, name) is not None}
-    assert set(found) == known
+    known = {name for name in STATED if getattr(entry, name) is not None}
+    assert set(found) == {*known, *ACHIEVED, "reserved_gib"}
     assert {name for name in STATED if name in known and found[name].evidence == "sourced"} == set(
         entry.sourced
     )
     for name, one in found.items():
-        assert one.value == getattr(entry, name)
         assert one.source
-        assert (one.evidence == "default") == (name in ACHIEVED)
+        assert (one.evidence == "fitted") == (name in ACHIEVED)
+        assert (one.evidence == "default") == (name == "reserved_gib")
+        if one.evidence == "fitted":
+            assert one.value is not None
+            assert one.value > 0
+        else:
+            assert one.value == getattr(entry, name)
         assert (one.source == entry.source) == (one.evidence == "sourced")
 
 
@@ -161,7 +167,19 @@ def test_evidence_of_a_device_with_a_source_and_of_one_without() -> None:
     assert spark["memory_bandwidth_gb_s"] == "sourced"
     assert spark["fp16_tflops"] == "from memory"
     pi = {one.evidence for one in device_evidence(device_entry("rpi5"))}
-    assert pi == {"from memory", "default"}
+    assert pi == {"from memory", "fitted", "default"}
+
+
+def test_fitted_numbers_say_how_many_runs_of_the_device_they_rest_on() -> None:
+    known = {row["key"]: row for row in rows_of("speed_runs.csv")}
+    assert set(known) <= {entry.key for entry in device_entries()}
+    for key in ("rtx-4090", "rtx-3060m"):
+        row = known.get(key, {"prefill": "0", "decode": "0", "sources": ""})
+        evidence = {one.number: one.source for one in device_evidence(device_entry(key))}
+        own = f"{row['prefill']} of prefill and {row['decode']} of decode on this device itself"
+        assert own in evidence["prefill_efficiency"]
+        assert all(address in evidence["decode_efficiency"] for address in row["sources"].split())
+    assert int(known["rtx-4090"]["decode"]) > 10
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,9 @@ def test_evidence_says_of_every_number_where_it_comes_from(run: Run) -> None:
     report = run("catalog", "devices", "dgx", "--evidence").stdout
     rows = {tuple(line.split()[-4:]) for line in report.splitlines()}
     assert ("memory_bandwidth_gb_s", "273", "sourced", "[1]") in rows
-    assert ("prefill_efficiency", "0.45", "default", "[3]") in rows
+    kinds = {line.split()[0]: line.split()[-2:] for line in report.splitlines() if line.split()}
+    assert kinds["prefill_efficiency"] == kinds["layer_overhead_us"] == ["fitted", "[3]"]
+    assert kinds["reserved_gib"] == ["default", "[4]"]
     assert any(
         line.split()[-4:] == ["125", "from", "memory", "[2]"] for line in report.splitlines()
     )
@@ -58,6 +60,9 @@ def test_evidence_says_of_every_number_where_it_comes_from(run: Run) -> None:
         "evidence": "sourced",
         "source": found["source"],
     }
+    assert numbers["decode_efficiency"]["evidence"] == "fitted"
+    assert "of decode on this device itself" in numbers["decode_efficiency"]["source"]
+    assert "https://github.com/" in numbers["decode_efficiency"]["source"]
     (plain,) = json.loads(run("catalog", "devices", "dgx", "--json").stdout)
     assert plain == {key: value for key, value in found.items() if key != "evidence"}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2llm_opt.report.quantities import gib, number, percent, rate, seconds, size
+from e2llm_opt.report.quantities import gib, number, percent, rate, seconds, size, span
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,19 @@ def test_every_time_is_short_ascii_with_a_unit(value: float) -> None:
     assert text.isascii()
     assert len(text) <= 12
     assert text.split()[1] in {"us", "ms", "s", "min", "h"}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (0.0557, 0.128, "55.7-128 ms"),
+        (0.9, 9.08, "0.9-9.08 s"),
+        (0.0, 0.0, "0 s"),
+        (0.0, 2e-5, "0-20 us"),
+        (1.5, None, "from 1.5 s"),
+    ],
+)
+def test_an_interval_is_in_the_unit_of_its_upper_end(
+    low: float, high: float | None, text: str
+) -> None:
+    assert span(low, high) == text
