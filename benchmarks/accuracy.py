@@ -24,6 +24,7 @@ from benchmarks.measured import engine_of, model_of, read
 from e2llm_opt.catalogue.names import UnknownNameError
 from e2llm_opt.catalogue.silicon import silicon
 from e2llm_opt.inventory.device import device_of_type
+from e2llm_opt.runtime import runtime
 from e2llm_opt.speed import Z80, Phase, Setting, decode_speed, prefill_speed, spread
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
     from benchmarks.measured import Measurement
 
-HOP_S = {"llama.cpp-2024": 1e-4, "llama.cpp": 1e-4}
-"""Of one hop between cards of a host, by engine: the only thing that pipelines add [s]."""
+RUNTIMES = {"llama.cpp-2024": "llama.cpp", "llama.cpp": "llama.cpp"}
+"""Runtime of the catalogue whose hop between cards of a host is all that a pipeline adds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,12 +141,13 @@ def _pipeline(row: dict[str, str]) -> Point | None:
     except UnknownNameError:
         return None
     engine = "llama.cpp-2024" if "-sm layer" in row["engine"] else engine_of(row["engine"])
-    if engine not in HOP_S:
+    if engine not in RUNTIMES:
         return None
+    hop_s = runtime(RUNTIMES[engine]).bus_hop_overhead_s
     # Each device reads its own layers, one after another: together, what one that held all would.
     whole = Setting(device=device, model=model, engine=engine, has_flash=False)
     context = float(row["prefill_or_ctx_len"] or 512) / 2.0
-    seconds = decode_speed(whole.without_limit(), context).seconds + (num - 1) * HOP_S[engine]
+    seconds = decode_speed(whole.without_limit(), context).seconds + (num - 1) * hop_s
     group = silicon(device.type).group
     return Point(
         kind="multi",
