@@ -250,7 +250,7 @@ def _document(
     )
     first, *others = explain(costs, chosen, found, rank)
     return replace(
-        with_intervals(costs, chosen, found),
+        with_intervals(run.evaluator, chosen, found),
         explain=(first, *proof, *others, *notes[1]),
         warnings=(*found.warnings, *cautions(costs, chosen, found)),
     )

@@ -269,4 +269,6 @@ def test_a_pipeline_of_equal_cards_takes_as_long_as_one_that_holds_all(tmp_path:
     model = build_model(model_facts("llama-3-70b"), weights="q4_k_m")
     whole = replace(on("rtx-3090", "llama.cpp-2024"), model=model, has_flash=False)
     alone = decode_speed(whole.without_limit(), 512.0).seconds
-    assert found[0].predicted == pytest.approx(1 / (alone + 3 * runtime("llama.cpp").bus_hop_overhead_s))
+    assert found[0].predicted == pytest.approx(
+        1 / (alone + 3 * runtime("llama.cpp").bus_hop_overhead_s)
+    )

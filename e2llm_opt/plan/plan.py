@@ -138,6 +138,15 @@ class Intervals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPoint:
+    """The mean waiting time at one arrival rate below capacity."""
+
+    rate_per_s: float
+    waiting_time_s: float
+    waiting_time_interval_s: Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
     """What the plan is expected to do; waiting, TTFT and latency are None above capacity."""
 
@@ -151,6 +160,7 @@ class Predicted:
     power_w: float | None
     cost_per_hour: float | None
     intervals: Intervals | None = None
+    load_curve: tuple[LoadPoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

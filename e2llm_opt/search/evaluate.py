@@ -185,8 +185,23 @@ class Evaluator:
             unloaded_latency_s=float(values[kernel.UNLOADED]),
         )
 
-    def _queueing(self, replicas: tuple[Candidate, ...]) -> tuple[Floats, Floats, Moves]:
-        """Figures and rates with links left out, and the KV transfers between the replicas."""
+    def wait_at(self, outcome: Outcome, rate_per_s: float) -> float:
+        """Return the mean waiting time of *outcome* at another arrival rate [s]; inf if too high.
+
+        Requests go where they wait least at that rate.
+        """
+        if rate_per_s >= outcome.traffic.capacity_per_s * (1 - 1e-9):
+            return np.inf
+        values, _, _ = self._queueing(outcome.replicas, rate_per_s)
+        return float(values[kernel.WAITING])
+
+    def _queueing(
+        self, replicas: tuple[Candidate, ...], rate_per_s: float | None = None
+    ) -> tuple[Floats, Floats, Moves]:
+        """Figures and rates with links left out, and the KV transfers between the replicas.
+
+        At the workload's arrival rate where none is given.
+        """
         num = len(replicas)
         found = [[c if c.role is role else None for role in Role] for c in replicas]
         first = [i for i, c in enumerate(replicas) if c.role is Role.PREFILL]
@@ -201,7 +216,10 @@ class Evaluator:
                 moves[i, j] = self._transfer(replicas[i], replicas[j])
                 transfer[i, j] = moves[i, j].exposed_s
         most = max((c.slots for c in replicas), default=1)
-        pool = pool_of(found, transfer, self.costs.problem.workload, most)
+        workload = self.costs.problem.workload
+        if rate_per_s is not None:
+            workload = replace(workload, rate_per_s=rate_per_s)
+        pool = pool_of(found, transfer, workload, most)
         roles = np.array([ROLE_CODES[c.role] for c in replicas], dtype=np.int64)
         values, rates = kernel.evaluate(pool, roles)
         if is_large:

@@ -2,36 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from e2llm_opt.cost.costs import Costs
-from e2llm_opt.plan.plan import Intervals
+from e2llm_opt.plan.plan import Intervals, LoadPoint
 from e2llm_opt.search import assemble
 from e2llm_opt.search.candidates import Candidates
 from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.speed import LIKELY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from e2llm_opt.plan.plan import Interval, Plan, Predicted, Replica, Stage
     from e2llm_opt.search.evaluate import Outcome
 
-_Version: TypeAlias = "tuple[Predicted, dict[str, Replica]]"
-"""What is predicted of a plan, and its replicas by their first device."""
+_LOADS = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 0.99)
+"""Shares of the capacity at which the waiting time is told."""
 
 
-def with_intervals(costs: Costs, outcome: Outcome, plan: Plan) -> Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Version:
+    """A plan on faster or slower devices; replicas by their first device."""
+
+    evaluator: Evaluator
+    outcome: Outcome
+    predicted: Predicted
+    replicas: Mapping[str, Replica]
+
+
+def with_intervals(evaluator: Evaluator, outcome: Outcome, plan: Plan) -> Plan:
     """Return *plan*, the document of *outcome*, with an 80 % interval beside every time.
 
-    All devices are taken to be fast, or slow, together: of a plan on several devices the interval
-    holds the truth more often than eight times in ten. Groups, cuts, roles and slots stay; the
-    requests go where they wait least, as they would on such devices.
+    And with the waiting time at other arrival rates. All devices are taken to be fast, or slow,
+    together: of a plan on several devices the interval holds the truth more often than eight times
+    in ten. Groups, cuts, roles and slots stay; the requests go where they wait least, as they
+    would on such devices.
     """
-    fast, slow = (_version(costs, outcome, quantile) for quantile in LIKELY)
+    fast, slow = (_version(evaluator.costs, outcome, quantile) for quantile in LIKELY)
     return replace(
         plan,
-        replicas=tuple(_replica(one, fast[1], slow[1]) for one in plan.replicas),
-        predicted=replace(plan.predicted, intervals=_intervals(plan.predicted, fast[0], slow[0])),
+        replicas=tuple(_replica(one, fast.replicas, slow.replicas) for one in plan.replicas),
+        predicted=replace(
+            plan.predicted,
+            intervals=_intervals(plan.predicted, fast.predicted, slow.predicted),
+            load_curve=tuple(_load_curve(evaluator, outcome, (fast, slow))),
+        ),
     )
 
 
@@ -39,9 +57,30 @@ def _version(costs: Costs, outcome: Outcome, quantile: float) -> _Version:
     """Return the plan of *outcome* on devices of this quantile of their times."""
     shifted = Costs(replace(costs.problem, pessimistic=quantile))
     candidates = Candidates(shifted, range(len(shifted.problem.devices)))
-    there = Evaluator(candidates).outcome([candidates.like(one) for one in outcome.replicas])
-    replicas = assemble.replicas_of(shifted, there)
-    return assemble.predicted_of(shifted, there), {r.stages[0].device: r for r in replicas}
+    evaluator = Evaluator(candidates)
+    there = evaluator.outcome([candidates.like(one) for one in outcome.replicas])
+    return _Version(
+        evaluator=evaluator,
+        outcome=there,
+        predicted=assemble.predicted_of(shifted, there),
+        replicas={one.stages[0].device: one for one in assemble.replicas_of(shifted, there)},
+    )
+
+
+def _load_curve(
+    evaluator: Evaluator, outcome: Outcome, others: Sequence[_Version]
+) -> Iterator[LoadPoint]:
+    capacity = outcome.traffic.capacity_per_s
+    for share in _LOADS if 0 < capacity < math.inf else ():
+        rate = share * capacity
+        waits = [evaluator.wait_at(outcome, rate)]
+        waits += [one.evaluator.wait_at(one.outcome, rate) for one in others]
+        low, high = min(waits), max(waits)
+        yield LoadPoint(
+            rate_per_s=rate,
+            waiting_time_s=waits[0],
+            waiting_time_interval_s=(low, high if high < math.inf else None),
+        )
 
 
 def _intervals(known: Predicted, fast: Predicted, slow: Predicted) -> Intervals:
@@ -68,7 +107,7 @@ def _steady(*values: float | None) -> Interval | None:
     return min(known), max(known) if len(known) == len(values) else None
 
 
-def _replica(known: Replica, fast: dict[str, Replica], slow: dict[str, Replica]) -> Replica:
+def _replica(known: Replica, fast: Mapping[str, Replica], slow: Mapping[str, Replica]) -> Replica:
     first = known.stages[0].device
     versions = known, fast[first], slow[first]
     stages = zip(*(one.stages for one in versions), strict=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import assume, given, settings
 
-from e2llm_opt import Problem
+from e2llm_opt import Objective, Problem
 from e2llm_opt.check.check import check
 from e2llm_opt.errors import InputError
 from e2llm_opt.plan.plan import Plan
@@ -137,6 +137,28 @@ def test_impossible_quantiles_are_refused(quantile: float) -> None:
 def test_a_file_with_an_impossible_quantile_says_which_are_possible(value: object) -> None:
     with pytest.raises(InputError, match=r"pessimistic: must be a number from 0\.5 to below 1"):
         Problem.load(ROOT / "examples" / "two-macs.yaml", pessimistic=value)
+
+
+@settings(max_examples=15)
+@given(problems(max_devices=4, is_linked=True))
+def test_the_load_curve_rises_and_is_what_other_rates_get(problem: Problem) -> None:
+    asked = replace(problem, objective=Objective.THROUGHPUT)
+    found = planned(asked)
+    assume(found is not None)
+    assert found is not None
+    curve = found.predicted.load_curve
+    rates = [point.rate_per_s for point in curve]
+    assert rates == sorted(rates)
+    assert 0 < rates[-1] < found.predicted.capacity_per_s
+    for point in curve:
+        low, high = point.waiting_time_interval_s
+        assert low <= point.waiting_time_s <= (math.inf if high is None else high)
+    assert curve[-1].waiting_time_s >= curve[0].waiting_time_s
+    some = curve[8]
+    there = planned(replace(asked, workload=replace(asked.workload, rate_per_s=some.rate_per_s)))
+    assert there is not None
+    if [r.stages for r in there.replicas] == [r.stages for r in found.replicas]:
+        assert there.predicted.waiting_time_s == pytest.approx(some.waiting_time_s, rel=1e-6)
 
 
 def test_the_check_refuses_intervals_that_are_not_as_recomputed() -> None:
