@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from e2llm_opt.catalogue.catalogue import device_entry
 from e2llm_opt.catalogue.silicon import effects, silicon, spreads
-from e2llm_opt.inventory.device import DEFAULT_DECODE_EFFICIENCY, DEFAULT_PREFILL_EFFICIENCY
+from e2llm_opt.inventory.device import (
+    DEFAULT_DECODE_EFFICIENCY,
+    DEFAULT_PREFILL_EFFICIENCY,
+    SPEEDS,
+)
 from e2llm_opt.units import TFLOP_PER_S, US
 
 if TYPE_CHECKING:
@@ -226,21 +230,20 @@ def _fitted(device: Device, model: Model, engine: str) -> Device:
     take as long by the roofline of the cost model as by the terms of this module, which it lacks:
     unpacking is a part of reading, and what a chunk costs beside its products is one of computing.
     """
-    defaults = _defaults(device.type)
-    known = {name: getattr(device, name) for name in defaults}
-    if all(known[name] != value for name, value in defaults.items()):
+    unknown = _unstated(device)
+    if not unknown:
         return device
     setting = Setting(device=device, model=model, engine=engine, is_limited=False)
-    overhead, decode, prefill = known.values()
-    if overhead == defaults["layer_overhead_s"]:
+    overhead, decode, prefill = (getattr(device, name) for name in SPEEDS)
+    if "layer_overhead_s" in unknown:
         overhead = coefficient("decode.layer", setting)
     overheads = model.num_layers * overhead
-    if decode == defaults["decode_efficiency"]:
+    if "decode_efficiency" in unknown:
         step = decode_speed(setting, _TYPICAL_TOKENS).seconds
         num_bytes = _read_bytes(model) + _cache_bytes(model, _TYPICAL_TOKENS)
         left = max(step - overheads, _LEAST_SHARE * step)
         decode = num_bytes / device.memory_bandwidth_bytes_per_s / left
-    if prefill == defaults["prefill_efficiency"]:
+    if "prefill_efficiency" in unknown:
         head = model.head_bytes / (device.memory_bandwidth_bytes_per_s * decode)
         prompt = prefill_speed(setting, _TYPICAL_TOKENS).seconds
         left = max(prompt - overheads - head, _LEAST_SHARE * prompt)
@@ -251,15 +254,16 @@ def _fitted(device: Device, model: Model, engine: str) -> Device:
     )
 
 
-def _defaults(device_type: str) -> dict[str, float]:
-    """Return layer overhead and efficiencies of the catalogue; none without a type."""
-    if not device_type:
-        return {}
-    entry = device_entry(device_type)
+def _unstated(device: Device) -> set[str]:
+    """Return those of ``SPEEDS`` that are still the defaults of the device's type."""
+    if not (device.type and device.unstated):
+        return set()
+    entry = device_entry(device.type)
+    defaults = entry.layer_overhead_us * US, entry.decode_efficiency, entry.prefill_efficiency
     return {
-        "layer_overhead_s": entry.layer_overhead_us * US,
-        "decode_efficiency": entry.decode_efficiency,
-        "prefill_efficiency": entry.prefill_efficiency,
+        name
+        for name, value in zip(SPEEDS, defaults, strict=True)
+        if name in device.unstated and getattr(device, name) == value
     }
 
 
@@ -270,17 +274,17 @@ def _with_sigmas(device: Device, given: Device, engine: str) -> Device:
     """
     if device.prefill_sigma and device.decode_sigma:
         return device
-    defaults = _defaults(device.type) or {
-        "prefill_efficiency": DEFAULT_PREFILL_EFFICIENCY,
-        "decode_efficiency": DEFAULT_DECODE_EFFICIENCY,
-    }
+    unknown = _unstated(given)
+    if not given.type:
+        defaults = DEFAULT_PREFILL_EFFICIENCY, DEFAULT_DECODE_EFFICIENCY
+        names = "prefill_efficiency", "decode_efficiency"
+        unknown = {n for n, v in zip(names, defaults, strict=True) if getattr(given, n) == v}
     kind = silicon(device.type).group
     found: dict[str, Any] = {}
     for phase in Phase:
-        efficiency = f"{phase}_efficiency"
-        is_default = getattr(given, efficiency) == defaults[efficiency]
+        group = kind if f"{phase}_efficiency" in unknown else STATED
         own = getattr(device, f"{phase}_sigma")
-        found[f"{phase}_sigma"] = own or spread(phase, kind if is_default else STATED, engine)
+        found[f"{phase}_sigma"] = own or spread(phase, group, engine)
     return replace(device, **found)
 
 

@@ -14,7 +14,7 @@ from benchmarks import accuracy, fit
 from benchmarks.fit import after_one
 from benchmarks.measured import Measurement, engine_of, read
 from e2llm_opt import device_of_type, model_facts, predict, runtime
-from e2llm_opt.catalogue.catalogue import device_entries
+from e2llm_opt.catalogue.catalogue import device_entries, device_entry
 from e2llm_opt.catalogue.silicon import effects, silicon, spreads
 from e2llm_opt.model.build import build_model
 from e2llm_opt.speed import (
@@ -143,6 +143,22 @@ def test_what_was_measured_or_has_no_type_stays_as_it_is() -> None:
         assert found == replace(device, prefill_sigma=prefill, decode_sigma=decode)
         spread_out = replace(device, prefill_sigma=0.3, decode_sigma=0.2)
         assert believed(spread_out, LLAMA, "llama.cpp") == spread_out
+
+
+def test_a_speed_that_is_stated_stays_even_where_it_is_the_default() -> None:
+    entry = device_entry("rtx-4070")
+    stated = device_of_type(
+        "rtx-4070",
+        name="one",
+        layer_overhead_s=entry.layer_overhead_us * 1e-6,
+        decode_efficiency=entry.decode_efficiency,
+        prefill_efficiency=entry.prefill_efficiency,
+    )
+    found = believed(stated, LLAMA, "llama.cpp")
+    assert found.layer_overhead_s == stated.layer_overhead_s
+    assert found.decode_efficiency == stated.decode_efficiency
+    assert found.prefill_efficiency == stated.prefill_efficiency
+    assert found.decode_sigma == spread(Phase.DECODE, STATED, "")
 
 
 def test_only_what_was_not_measured_is_fitted() -> None:

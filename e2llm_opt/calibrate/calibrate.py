@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.calibrate.calibration import Calibration, DeviceFit, Point, described
 from e2llm_opt.calibrate.fit import expected, fitted_device
@@ -17,7 +17,7 @@ from e2llm_opt.runtime import runtime
 from e2llm_opt.speed import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from e2llm_opt.inventory.device import Device
     from e2llm_opt.inventory.inventory import Inventory
@@ -85,7 +85,7 @@ def calibrate(
     return Calibration(
         inventory=replace(
             inventory,
-            devices=tuple(replace(d, **fitted.get(d.name, {})) for d in inventory.devices),
+            devices=tuple(_changed(d, fitted.get(d.name, {})) for d in inventory.devices),
         ),
         fits=tuple(fits),
         points=tuple(points[i] for i in range(len(given))),
@@ -99,6 +99,12 @@ def devices_called(inventory: Inventory, name: str) -> tuple[Device, ...]:
     exact = [device for device in inventory.devices if device.name == name]
     counted = re.compile(re.escape(name) + r"-\d+")
     return tuple(exact or (d for d in inventory.devices if counted.fullmatch(d.name)))
+
+
+def _changed(device: Device, changes: Mapping[str, Any]) -> Device:
+    """Return *device* with *changes*, which are no longer the defaults of its type."""
+    unstated = tuple(name for name in device.unstated if name not in changes)
+    return replace(device, **changes, unstated=unstated)
 
 
 def _refuse_faults(given: Sequence[Measurement], inventory: Inventory) -> None:

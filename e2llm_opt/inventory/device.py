@@ -25,6 +25,8 @@ class MemoryKind(StrEnum):
 DEFAULT_PREFILL_EFFICIENCY = 0.45
 DEFAULT_DECODE_EFFICIENCY = 0.70
 """Achieved shares of the peaks where nothing is known (DESIGN section 5)."""
+SPEEDS = ("layer_overhead_s", "decode_efficiency", "prefill_efficiency")
+"""What only measurements tell of a device."""
 DEFAULT_BUS_BYTES_PER_S = 8e9
 """Bandwidth between devices of one host where nothing is given (DESIGN section 5) [bytes/s]."""
 
@@ -83,6 +85,8 @@ class Device:
         Catalogue entry it was made from, or empty.
     provenance
         The worst origin of the numbers above.
+    unstated
+        Those of :data:`SPEEDS` that are the defaults of the type, because nobody stated them.
 
     Raises
     ------
@@ -112,6 +116,7 @@ class Device:
     cost_per_hour: float | None = None
     type: str = ""
     provenance: Provenance = Provenance.ASSUMED
+    unstated: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Fill in the host and refuse impossible numbers."""
@@ -198,4 +203,5 @@ def device_of_type(
     if "memory_bytes" in overrides and entry.memory_kind == MemoryKind.UNIFIED:
         share = entry.reserved_gib / entry.memory_gib
         fields["reserved_bytes"] = share * overrides["memory_bytes"]
+    fields["unstated"] = tuple(speed for speed in SPEEDS if speed not in overrides)
     return Device(name=name, **(fields | overrides))

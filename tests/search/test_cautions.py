@@ -94,7 +94,7 @@ def test_a_device_almost_full_is_named(slots: int) -> None:
 
 def test_a_role_that_one_replica_plays_alone_is_a_risk() -> None:
     (line,) = about(two_macs(), "is the only MIXED replica")
-    assert line.endswith("nothing is served when one of its devices fails (studio and macbook)")
+    assert line.endswith("nothing is served when one of its devices fails (macbook and studio)")
     apart = two_macs(
         model="llama-3.1-8b",
         runtime="generic",
@@ -177,9 +177,13 @@ def test_an_engine_that_serves_fewer_than_memory_holds_is_named() -> None:
 
 
 def test_where_speeds_come_from_is_told_by_device() -> None:
-    (line,) = about(two_macs(), "speeds follow from")
-    assert "(macbook and studio)" in line
+    (line,) = about(two_macs(), "are those of such devices elsewhere")
+    assert line.startswith("speeds of macbook and studio are")
+    stated = with_devices(two_macs(), unstated=())
+    (line,) = about(stated, "follow from specifications and efficiencies")
+    assert line.startswith("speeds of macbook and studio follow")
     measured = with_devices(two_macs(), provenance=Provenance.MEASURED)
+    assert not [line for line in warned(measured) if "elsewhere" in line]
     assert not [line for line in warned(measured) if "efficienc" in line]
     assumed = with_devices(two_macs(), provenance=Provenance.ASSUMED)
     (line,) = about(assumed, "efficiency is a default for")
