@@ -149,7 +149,10 @@ def test_a_plan_ranked_by_simulation_waits_no_longer_than_any_other_planners(
 
 @pytest.mark.needs_jit
 def test_where_requests_wait_the_best_are_simulated_unasked(problem: Problem) -> None:
-    busy = replace(problem, workload=replace(problem.workload, rate_per_s=2.8))
+    idle = e2llm_opt.plan(problem, stop=STOP, finals=Finals(arrivals=()))
+    assert isinstance(idle, Plan)
+    rate = 0.9 * idle.predicted.capacity_per_s
+    busy = replace(problem, workload=replace(problem.workload, rate_per_s=rate))
     found = e2llm_opt.plan(busy, stop=STOP)
     assert isinstance(found, Plan)
     assert found.predicted.stable
