@@ -21,6 +21,8 @@ EXIT_INTERRUPTED: Final = 130
 _COMMANDS = {
     "plan": "Find the best plan for an inventory.",
     "check": "Recompute a plan and list what is wrong with it.",
+    "explain": "Say in plain sentences what a plan does and why.",
+    "report": "Show a plan as an HTML page and as pictures.",
     "simulate": "Run a plan on arrivals, request by request.",
     "compare": "Simulate the plans of several planners on the same arrivals.",
     "predict": "Say how fast given devices serve a model, without planning.",

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PLAN_SCHEMA: Final = "e2llm-opt/plan/v1"
 OURS: Final = "e2llm-opt"
@@ -233,6 +236,32 @@ class Plan:
         from e2llm_opt.plan.json_file import dump_json  # noqa: PLC0415 - json_file imports this module
 
         return dump_json(self)
+
+    def plot(self, picture: Literal["devices", "load"] = "devices") -> Figure:
+        """Return a matplotlib figure: devices and who talks with whom, or waits at other loads.
+
+        Raises
+        ------
+        InputError
+            Without matplotlib, saying how to install it.
+        """
+        from e2llm_opt.report import pictures  # noqa: PLC0415 - an upward call; matplotlib is slow
+
+        pictures.require_matplotlib("a plot")
+        return pictures.draw_graph(self) if picture == "devices" else pictures.draw_load(self)
+
+    def _repr_html_(self) -> str | None:
+        """Return what a notebook shows: the page of ``e2llm-opt report``, in a frame of its own."""
+        from html import escape  # noqa: PLC0415 - for notebooks only
+
+        from e2llm_opt.errors import InputError  # noqa: PLC0415 - the same
+        from e2llm_opt.report.page import plan_page  # noqa: PLC0415 - an upward call
+
+        try:
+            page = plan_page(self)
+        except InputError:  # the text is shown instead
+            return None
+        return f'<iframe srcdoc="{escape(page)}" width="100%" height="700" title="Plan"></iframe>'
 
     def summary(self) -> str:
         """Return the plan in a few plain lines."""
