@@ -1,0 +1,84 @@
+"""What an engine cannot express: the reason by name, and the nearest plan that it can."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from e2llm_opt.plan.plan import PLAN_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from e2llm_opt.export.setup import ReplicaSetup, Setup
+
+Cut = tuple[str, int, int]
+"""Device, first layer, layer after the last."""
+
+
+class NotExpressibleError(Exception):
+    """The engine cannot express the plan.
+
+    Never leaves :func:`e2llm_opt.export.export.export`, which answers with the reason.
+
+    Parameters
+    ----------
+    reason
+        A short name of what is missing.
+    sentence
+        Where it shows in this plan, and what to do.
+    nearest
+        Text of the nearest plan, as :func:`plan_text` writes it, or empty.
+    """
+
+    def __init__(self, reason: str, sentence: str, nearest: str = "") -> None:
+        self.reason = reason
+        self.sentence = sentence
+        self.nearest = nearest
+        super().__init__(f"{reason}: {sentence}")
+
+
+def plan_text(replicas: Sequence[tuple[ReplicaSetup, Sequence[Cut]]]) -> str:
+    """Return a plan as a person would write it: each replica with other cuts, as JSON."""
+    document = {
+        "schema": PLAN_SCHEMA,
+        "replicas": [
+            {
+                "id": own.id,
+                "role": str(own.role),
+                "slots": own.slots,
+                "stages": [{"device": name, "layers": [start, stop]} for name, start, stop in cuts],
+            }
+            for own, cuts in replicas
+        ],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def cuts_of(replica: ReplicaSetup) -> list[Cut]:
+    """Return the cuts of a replica as they are."""
+    return [(stage.device, stage.start, stage.stop) for stage in replica.stages]
+
+
+def equal_cuts(devices: Sequence[str], num_layers: int) -> list[Cut]:
+    """Return shares as equal as whole layers allow."""
+    k = len(devices)
+    bounds = [num_layers * i // k for i in range(k + 1)]
+    return [(name, bounds[i], bounds[i + 1]) for i, name in enumerate(devices)]
+
+
+def refuse_spilled(setup: Setup, why: str) -> None:
+    """Refuse plans that keep weights in host RAM.
+
+    Raises
+    ------
+    NotExpressibleError
+        Naming the devices.
+    """
+    spilling = [s.device for r in setup.replicas for s in r.stages if s.stage.spilled_layers]
+    if spilling:
+        raise NotExpressibleError(
+            "spilled layers",
+            f"{', '.join(spilling)} keep weights in host RAM; {why}; plan again without their "
+            "host_memory_gib, or with smaller weights",
+        )

@@ -1,0 +1,119 @@
+"""What must hold in any plan, whatever the inventory: else there is nothing to export."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from e2llm_opt.check.verdict import Violation
+from e2llm_opt.errors import Fault, InputError
+from e2llm_opt.export.names import unprintable
+from e2llm_opt.problem import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from e2llm_opt.plan.plan import Plan, Replica
+
+
+def num_layers(plan: Plan) -> int:
+    """Return the layers of the plan's model; those that it covers where it does not say."""
+    model: Mapping[str, Any] = plan.problem.model
+    per_layer = model.get("layer_dense_bytes")
+    if isinstance(per_layer, (tuple, list)) and per_layer:
+        return len(per_layer)
+    stated = model.get("num_hidden_layers")
+    if isinstance(stated, int) and not isinstance(stated, bool) and stated > 0:
+        return stated
+    return max((stage.layers[1] for r in plan.replicas for stage in r.stages), default=0)
+
+
+def broken_rules(plan: Plan) -> tuple[Violation, ...]:
+    """Return what is wrong with a plan, as far as the plan alone can tell.
+
+    With the inventory, :func:`e2llm_opt.check.check.check` finds more.
+    """
+    return tuple(_broken(plan))
+
+
+def refuse_unprintable(plan: Plan) -> None:
+    """Refuse names that no file can hold.
+
+    Raises
+    ------
+    InputError
+        With every such name.
+    """
+    names = {"problem.model.name": str(plan.problem.model.get("name", ""))}
+    for i, replica in enumerate(plan.replicas):
+        names[f"replicas[{i}].id"] = replica.id
+        for j, stage in enumerate(replica.stages):
+            names[f"replicas[{i}].stages[{j}].device"] = stage.device
+    faults = [
+        Fault(path=path, wrong="holds a character that no file can hold")
+        for path, name in names.items()
+        if unprintable(name)
+    ]
+    if faults:
+        raise InputError(faults)
+
+
+def _broken(plan: Plan) -> Iterator[Violation]:
+    if not plan.replicas:
+        yield Violation(what="replicas", need="one or more", have="none")
+    for name, times in Counter(replica.id for replica in plan.replicas).items():
+        if times > 1:
+            yield Violation(what=f"{name}: replicas of this id", need=1, have=times)
+    devices = Counter(stage.device for r in plan.replicas for stage in r.stages)
+    for device, times in devices.items():
+        if times > 1:
+            yield Violation(what="stages on this device", need=1, have=times, device=device)
+        elif not device:
+            yield Violation(what="device of a stage", need="a name", have="none")
+    total = num_layers(plan)
+    for replica in plan.replicas:
+        yield from _broken_in(replica, total, plan.problem.model.get("allowed_stage_starts"))
+    yield from _broken_routes(plan)
+
+
+def _broken_in(replica: Replica, total: int, starts: object) -> Iterator[Violation]:
+    name = replica.id
+    if replica.role not in set(Role):
+        yield Violation(what=f"{name}: role", need=", ".join(Role), have=replica.role)
+    if replica.slots < 1:
+        yield Violation(what=f"{name}: slots", need=1, have=replica.slots)
+    if not replica.stages:
+        yield Violation(what=f"{name}: stages", need="one or more", have="none")
+        return
+    begin = 0
+    for stage in replica.stages:
+        start, stop = stage.layers
+        if start != begin or stop <= start:
+            need, have = f"layers from {begin} on", f"[{start}, {stop})"
+            what = f"{name}: layers without gap or overlap"
+            yield Violation(what=what, need=need, have=have, device=stage.device)
+        if isinstance(starts, (tuple, list)) and start > 0 and start not in starts:
+            what = f"{name}: layer at which a stage may start"
+            yield Violation(what=what, need="an allowed one", have=start, device=stage.device)
+        held = stage.memory_bytes
+        if held.free < 0:
+            need_bytes = held.capacity - held.free
+            what = f"{name}: memory"
+            yield Violation(what=what, need=need_bytes, have=held.capacity, device=stage.device)
+        begin = stop
+    if begin != total:
+        yield Violation(what=f"{name}: layers", need=total, have=begin)
+    heads = sum(stage.head for stage in replica.stages)
+    if heads > 1:
+        yield Violation(what=f"{name}: stages that hold the head", need=1, have=heads)
+
+
+def _broken_routes(plan: Plan) -> Iterator[Violation]:
+    ids = {role: {r.id for r in plan.replicas if r.role == role} for role in Role}
+    for route in plan.routes:
+        if route.prefill not in ids[Role.PREFILL] or route.decode not in ids[Role.DECODE]:
+            what = f"route {route.prefill} to {route.decode}"
+            yield Violation(what=what, need="a PREFILL and a DECODE replica", have="none")
+    for one, other in ((Role.PREFILL, Role.DECODE), (Role.DECODE, Role.PREFILL)):
+        if ids[one] and not ids[other]:
+            yield Violation(what=f"{other} replicas beside {one} ones", need=1, have=0)
