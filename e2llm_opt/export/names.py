@@ -72,6 +72,8 @@ def one_line(text: str) -> str:
     >>> one_line("tower\nrm -rf /")
     'tower rm -rf /'
     """
+    if text.isprintable():
+        return text
     return "".join(" " if _is_control(character) else character for character in text)
 
 

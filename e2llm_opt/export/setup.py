@@ -162,15 +162,14 @@ class Setup:
     @property
     def model(self) -> str:
         """The model as engines that load safetensors name it."""
-        return self.options.model_path or self.hf_name
+        return _no_option(self.options.model_path or self.hf_name)
 
     @property
     def gguf(self) -> str:
         """The model as engines that load GGUF files name it."""
-        if self.options.model_path:
-            return self.options.model_path
         name = self.model_name.rsplit("/", 1)[-1]
-        return f"{name}-{self.weights}.gguf" if self.weights else f"{name}.gguf"
+        ending = f"-{self.weights}.gguf" if self.weights else ".gguf"
+        return _no_option(self.options.model_path or f"{name}{ending}")
 
     def of_role(self, *roles: Role) -> tuple[ReplicaSetup, ...]:
         """Return the replicas that have one of *roles*."""
@@ -245,6 +244,11 @@ def setup_of(plan: Plan, options: ExportOptions, problem: Problem | None) -> Set
         warnings=guessed,
         **_what_runs(plan, problem),
     )
+
+
+def _no_option(word: str) -> str:
+    """Return a file or model so that no program takes it for an option."""
+    return f"./{word}" if word.startswith("-") else word
 
 
 def _what_runs(plan: Plan, problem: Problem | None) -> dict[str, Any]:
