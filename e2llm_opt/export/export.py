@@ -186,8 +186,9 @@ def _scripts(setup: Setup, folders: Folders) -> Iterator[tuple[str, str]]:
         yield f"{folder}/health.sh", health_script(own)
         yield f"{folder}/stop.sh", stop_script()
         yield f"{folder}/README.md", device_readme(folder, own, list(folders))
+    drivers = {own[0].host: own[0] for own in folders.values() if own[0].stage is not None}
     for replica in setup.replicas:
         for stage in replica.stages:
             if stage.folder not in folders:
-                driver = next((s for s in replica.stages if s.folder in folders), replica.first)
+                driver = drivers[stage.host]
                 yield f"{stage.folder}/README.md", passenger_readme(stage, driver)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from e2llm_opt.export.process import Endpoint
     from e2llm_opt.export.setup import ReplicaSetup
 
-PORT = 8000
+PORT = 8888
 """Where the front door listens."""
 _SCALE = 100
 """Weights are whole numbers; they add up to about this (HAProxy takes at most 256 each)."""
@@ -138,7 +138,7 @@ def nginx_by_route(shares: Sequence[Share], where: str) -> str:
             "    }",
             f"    upstream serve {{ server {where}; }}",
             "    server {",
-            f"        listen {PORT + 1};",
+            f"        listen {PORT};",
             "        location / {",
             "            proxy_pass http://serve/$route$request_uri;",
             "            proxy_http_version 1.1;",

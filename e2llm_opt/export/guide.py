@@ -37,8 +37,10 @@ def readme(engine: str, setup: Setup, launch: Launch, by_folder: Folders, *, has
         *_rows(setup),
         "",
     ]
-    if launch.processes:
+    if by_folder:
         lines += _order(by_folder, launch, has_door=has_door)
+    else:
+        lines += ["## Start", ""]
     for note in launch.notes:
         lines += _filled(note)
     if launch.warnings:
@@ -80,7 +82,7 @@ def device_readme(folder: str, own: Sequence[Process], order: Sequence[str]) -> 
     return "\n".join(lines)
 
 
-def passenger_readme(stage: StageSetup, driver: StageSetup) -> str:
+def passenger_readme(stage: StageSetup, driver: Process) -> str:
     """Return the README of a device whose stage another device's process runs."""
     return "\n".join(
         [

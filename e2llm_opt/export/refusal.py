@@ -10,7 +10,7 @@ from e2llm_opt.plan.plan import PLAN_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from e2llm_opt.export.setup import ReplicaSetup, Setup
+    from e2llm_opt.export.setup import ReplicaSetup, Setup, StageSetup
 
 Cut = tuple[str, int, int]
 """Device, first layer, layer after the last."""
@@ -65,6 +65,24 @@ def equal_cuts(devices: Sequence[str], num_layers: int) -> list[Cut]:
     k = len(devices)
     bounds = [num_layers * i // k for i in range(k + 1)]
     return [(name, bounds[i], bounds[i + 1]) for i, name in enumerate(devices)]
+
+
+def equal_share_fits(
+    replica: ReplicaSetup, stage: StageSetup, num_shares: int, *, cache_factor: float = 1.0
+) -> bool:
+    """Whether one of *num_shares* equal shares of a replica fits the device of *stage*.
+
+    A plan that states no capacities cannot tell.
+
+    Parameters
+    ----------
+    cache_factor
+        KV cache in comparison with the plan's.
+    """
+    own = stage.stage.memory_bytes
+    held = [part.stage.memory_bytes for part in replica.stages]
+    total = sum(part.weights + part.host + cache_factor * part.kv_cache for part in held)
+    return own.capacity <= 0 or total / num_shares + own.overhead <= own.capacity
 
 
 def refuse_spilled(setup: Setup, why: str) -> None:

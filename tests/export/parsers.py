@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -168,30 +169,26 @@ def sglang(export: Export, num_layers: int) -> Cuts:
 
 
 def prima_cpp(export: Export, num_layers: int) -> Cuts:
-    """Walk the ring as ``this_layer_is_mine``: from rank 1 on, rank 0 last, until no layer is left."""
+    """Walk the ring as ``this_layer_is_mine``: from rank 1 on, rank 0 last, over all layers."""
     heads = [own for own in export.commands if own.argv[0] == "llama-server"]
     found = []
     for head in heads:
         world = int(value(head, "--world"))
         master = value(head, "--master")
         assert value(head, "--rank") == "0"
-        ring = [head]
-        # Rank r + 1 is whoever listens where rank r sends next.
-        for rank in range(1, world):
-            ring.append(
-                next(
-                    own
-                    for own in export.commands
-                    if own.argv[0] == "llama-cli"
-                    and value(own, "--master") == master
-                    and value(own, "--rank") == str(rank)
-                    and _port(own) == _port(head)
-                )
-            )
+        others = [
+            own
+            for own in export.commands
+            if own.argv[0] == "llama-cli"
+            and value(own, "--master") == master
+            and _port(own) == _port(head)
+        ]
+        ring = [head, *sorted(others, key=lambda own: int(value(own, "--rank")))]
+        assert [int(value(own, "--rank")) for own in ring] == list(range(world))
         windows = [int(x) for x in value(head, "-lw").split(",")]
         assert len(windows) == world <= 32
         assert all(window > 0 for window in windows)
-        owner = []
+        owner: list[int] = []
         while len(owner) < num_layers:
             for rank in (*range(1, world), 0):
                 owner += [rank] * windows[rank]
@@ -239,7 +236,7 @@ def _joined(groups: dict[str, list[tuple[int, int, str]]], num_layers: int) -> C
         members.sort()
         assert members[0][0] == 0
         assert members[-1][1] == num_layers
-        assert all(a[1] == b[0] for a, b in zip(members, members[1:], strict=False))
+        assert all(a[1] == b[0] for a, b in pairwise(members))
         found.append(tuple((device, start, stop) for start, stop, device in members))
     return sorted(found)
 
@@ -291,8 +288,12 @@ def distributed_llama(export: Export, num_layers: int) -> Cuts:
 # ---------------------------------------------------------------- containers
 
 
+def _load(text: str) -> Any:
+    return yaml.load(text, yaml.CSafeLoader)
+
+
 def manifests(export: Export, name: str = "manifests.yaml") -> list[dict[str, Any]]:
-    return [one for one in yaml.safe_load_all(export.files[name]) if one is not None]
+    return [one for one in yaml.load_all(export.files[name], yaml.CSafeLoader) if one is not None]
 
 
 def kubernetes(export: Export, num_layers: int) -> Cuts:
@@ -310,8 +311,6 @@ def kubernetes(export: Export, num_layers: int) -> Cuts:
 def dynamo(export: Export, num_layers: int) -> Cuts:
     """Read the partition and the rank of every component; its node stands for the device."""
     graph = manifests(export, "dynamo.yaml")[0]
-    nodes = {own.argv: own.device for own in export.commands}
-    del nodes
     rows: dict[str, list[tuple[int, str, list[int]]]] = defaultdict(list)
     for labels, env, args, node in _dynamo_parts(graph):
         counts = [int(x) for x in env["VLLM_PP_LAYER_PARTITION"].split(",")]
@@ -326,9 +325,7 @@ def dynamo(export: Export, num_layers: int) -> Cuts:
         counts = members[0][2]
         starts = np.cumsum([0, *counts])
         assert [rank for rank, _, _ in members] == list(range(len(counts)))
-        found.append(
-            tuple((node, int(starts[r]), int(starts[r + 1])) for r, node, _ in members)
-        )
+        found.append(tuple((node, int(starts[r]), int(starts[r + 1])) for r, node, _ in members))
     return sorted(found)
 
 
@@ -362,7 +359,7 @@ def llm_d(export: Export, num_layers: int) -> Cuts:
     for name, text in export.files.items():
         if not name.startswith("values-"):
             continue
-        values_ = yaml.safe_load(text)
+        values_ = _load(text)
         own = next(values_[role] for role in ("prefill", "decode") if values_[role]["create"])
         container = own["containers"][0]
         env = {one["name"]: one.get("value") for one in container["env"]}
@@ -373,9 +370,7 @@ def llm_d(export: Export, num_layers: int) -> Cuts:
             assert own["parallelism"]["workers"] == len(counts) == len(hosts)
             assert len(set(counts)) == 1
         starts = np.cumsum([0, *counts])
-        found.append(
-            tuple((h, int(starts[i]), int(starts[i + 1])) for i, h in enumerate(hosts))
-        )
+        found.append(tuple((h, int(starts[i]), int(starts[i + 1])) for i, h in enumerate(hosts)))
     return sorted(found)
 
 
@@ -386,7 +381,7 @@ def ray_serve(export: Export, num_layers: int) -> Cuts:
         for resource in json.loads(value(own, "--resources")):
             offers[resource].append(own.device)
     found = []
-    for application in yaml.safe_load(export.files["serve.yaml"])["applications"]:
+    for application in _load(export.files["serve.yaml"])["applications"]:
         args = application["args"]
         configs = args.get("llm_configs") or [args["prefill_config"], args["decode_config"]]
         for config in configs:
@@ -399,12 +394,9 @@ def ray_serve(export: Export, num_layers: int) -> Cuts:
             assert len(resources) == len(counts)
             starts = np.cumsum([0, *counts])
             for r in range(config["deployment_config"]["num_replicas"]):
-                found.append(
-                    tuple(
-                        (offers[name][r], int(starts[i]), int(starts[i + 1]))
-                        for i, name in enumerate(resources)
-                    )
-                )
+                rows = enumerate(resources)
+                cut = [(offers[name][r], int(starts[i]), int(starts[i + 1])) for i, name in rows]
+                found += [tuple(cut)]
     return sorted(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
@@ -144,7 +145,7 @@ def plan(
 
 
 texts = st.text(
-    st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=12
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12
 )
 names = st.sampled_from(NASTY) | texts
 
@@ -156,14 +157,12 @@ def cuts(draw: st.DrawFn, total: int, num_stages: int, *, equal: bool = False) -
         bounds = [total * i // num_stages for i in range(num_stages + 1)]
     else:
         inner = draw(
-            st.sets(
-                st.integers(1, total - 1), min_size=num_stages - 1, max_size=num_stages - 1
-            )
+            st.sets(st.integers(1, total - 1), min_size=num_stages - 1, max_size=num_stages - 1)
             if num_stages > 1
             else st.just(set[int]())
         )
         bounds = [0, *sorted(inner), total]
-    return [b - a for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [b - a for a, b in pairwise(bounds)]
 
 
 @st.composite
@@ -207,6 +206,4 @@ def plans(
 
 def expected(one: Plan) -> list[tuple[tuple[str, int, int], ...]]:
     """Return every replica's (device, start, stop), sorted."""
-    return sorted(
-        tuple((s.device, *s.layers) for s in own.stages) for own in one.replicas
-    )
+    return sorted(tuple((s.device, *s.layers) for s in own.stages) for own in one.replicas)

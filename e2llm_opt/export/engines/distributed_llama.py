@@ -16,6 +16,7 @@ from e2llm_opt.export.refusal import (
     NotExpressibleError,
     cuts_of,
     equal_cuts,
+    equal_share_fits,
     plan_text,
     refuse_spilled,
 )
@@ -82,18 +83,9 @@ def _is_legal(setup: Setup, num_nodes: int) -> bool:
 
 
 def _fits(setup: Setup, replica: ReplicaSetup, stage: StageSetup, num_nodes: int) -> bool:
-    """Whether an equal share of everything, with its f32 KV cache, fits a device.
-
-    A plan that states no capacities cannot tell.
-    """
-    held = [own.stage.memory_bytes for own in replica.stages]
-    own = stage.stage.memory_bytes
-    if own.capacity <= 0:
-        return True
-    wider = _CACHE_FACTOR.get(setup.kv_cache, 1)
-    cache = sum(part.kv_cache for part in held) * wider / replica.slots
-    total = sum(part.weights + part.host for part in held) + cache
-    return total / num_nodes + own.overhead <= own.capacity
+    """Whether an equal share fits a device, with the f32 KV cache of one request."""
+    factor = _CACHE_FACTOR.get(setup.kv_cache, 1) / replica.slots
+    return equal_share_fits(replica, stage, num_nodes, cache_factor=factor)
 
 
 def _refusal(setup: Setup) -> NotExpressibleError:

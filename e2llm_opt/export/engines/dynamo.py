@@ -49,6 +49,8 @@ def launch(setup: Setup) -> Launch:
     warnings = vllm_warnings(setup, "dynamo")
     if len(setup.replicas) > 1:
         warnings.append("Dynamo's frontend routes by load and cached prefixes, not by weights")
+    if 0 < len(setup.of_role(Role.MIXED)) < len(setup.replicas):
+        warnings.append("MIXED workers beside PREFILL and DECODE ones are untried in Dynamo")
     apply = ["kubectl", "apply", "-f", "dynamo.yaml"]
     return Launch(
         processes=tuple(workers),

@@ -27,6 +27,7 @@ from e2llm_opt.export.refusal import (
     NotExpressibleError,
     cuts_of,
     equal_cuts,
+    equal_share_fits,
     plan_text,
     refuse_spilled,
 )
@@ -48,6 +49,7 @@ def launch(setup: Setup) -> Launch:
     """Return values for one release a replica; unequal stages across hosts are refused."""
     refuse_formats("llm-d", setup)
     refuse_spilled(setup, "--cpu-offload-gb knows bytes a GPU, not layers")
+    _refuse_templates(setup)
     _refuse_unequal_stages(setup)
     ports = Ports()
     processes = [_process(setup, own, ports) for own in setup.replicas]
@@ -77,13 +79,22 @@ def launch(setup: Setup) -> Launch:
     )
 
 
+def _refuse_templates(setup: Setup) -> None:
+    """Refuse texts that the chart would run as a template."""
+    for text in (setup.model, setup.options.image):
+        if "{{" in text:
+            raise NotExpressibleError(
+                "template braces", f"Helm would run {text!r} as a template; give --model-path"
+            )
+
+
 def _refuse_unequal_stages(setup: Setup) -> None:
     bad = [r for r in setup.replicas if not r.is_on_one_host and len(set(r.layer_counts)) > 1]
     if not bad:
         return
     counts = "; ".join(f"{own.id} has {list(own.layer_counts)}" for own in bad)
     nearest = ""
-    if all(setup.num_layers % len(own.stages) == 0 for own in bad):
+    if all(_has_equal(setup, own) for own in bad):
         nearest = plan_text(
             [(r, _equal(setup, r) if r in bad else cuts_of(r)) for r in setup.replicas]
         )
@@ -94,6 +105,13 @@ def _refuse_unequal_stages(setup: Setup) -> None:
         + ("; the nearest has equal stages" if nearest else ""),
         nearest,
     )
+
+
+def _has_equal(setup: Setup, replica: ReplicaSetup) -> bool:
+    """Whether equal stages exist and fit the devices."""
+    number = len(replica.stages)
+    fits = all(equal_share_fits(replica, stage, number) for stage in replica.stages)
+    return setup.num_layers % number == 0 and fits
 
 
 def _equal(setup: Setup, replica: ReplicaSetup) -> list[tuple[str, int, int]]:

@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from e2llm_opt.export import front_door
-from e2llm_opt.export.addresses import Ports, in_url, is_numeric
+from e2llm_opt.export.addresses import in_url, is_numeric
 from e2llm_opt.export.engines.vllm import PARTITION, partition, visible_devices, vllm_warnings
 from e2llm_opt.export.formats import KV_CACHE, dtype, refuse_formats
 from e2llm_opt.export.process import Health, Launch, Process
@@ -36,10 +36,12 @@ def launch(setup: Setup) -> Launch:
     refuse_spilled(setup, "--cpu-offload-gb knows bytes a GPU, not layers")
     _refuse_unlike_roles(setup)
     _refuse_other_order(setup)
-    stages = [(own, stage) for own in setup.replicas for stage in own.stages]
-    head = stages[0][1]
-    ports = Ports()
-    processes = [_node(own, stage, head, ports) for own, stage in stages]
+    head = setup.replicas[0].first
+    hosts: dict[str, list[tuple[ReplicaSetup, StageSetup]]] = {}
+    for own in setup.replicas:
+        for stage in own.stages:
+            hosts.setdefault(stage.host, []).append((own, stage))
+    processes = [_node(members, head) for members in hosts.values()]
     applications = _applications(setup)
     document = {
         "http_options": {"host": "0.0.0.0", "port": _HTTP_PORT},  # noqa: S104 - every proxy's own
@@ -89,30 +91,34 @@ def _refuse_other_order(setup: Setup) -> None:
             )
 
 
-def _resource(setup_role: Role, replica: ReplicaSetup, stage: StageSetup) -> str:
+def _resource(role: Role, replica: ReplicaSetup, stage: StageSetup) -> str:
     """Return the resource that only this stage's device has; alike replicas of a role share it."""
-    whose = replica.label if setup_role is Role.MIXED else setup_role.lower()
+    whose = replica.label if role is Role.MIXED else role.lower()
     return f"e2llm-{whose}-{stage.index}"
 
 
-def _node(replica: ReplicaSetup, stage: StageSetup, head: StageSetup, ports: Ports) -> Process:
-    is_head = stage is head
-    argv = ["ray", "start", "--block", "--num-gpus", "1"]
+def _node(members: list[tuple[ReplicaSetup, StageSetup]], head: StageSetup) -> Process:
+    """Return the Ray node of one host, which offers a resource for each of its stages."""
+    replica, first = members[0]
+    is_head = first.host == head.host
+    argv = ["ray", "start", "--block", "--num-gpus", str(len(members))]
     if is_head:
-        argv += ["--head", "--port", str(_GCS_PORT), "--node-ip-address", stage.host]
+        argv += ["--head", "--port", str(_GCS_PORT)]
     else:
-        argv += ["--address", f"{in_url(head.host)}:{_GCS_PORT}", "--node-ip-address", stage.host]
-    argv += ["--resources", json.dumps({_resource(replica.role, replica, stage): 1})]
+        argv += ["--address", f"{in_url(head.host)}:{_GCS_PORT}"]
+    offered = {_resource(own.role, own, stage): 1 for own, stage in members}
+    argv += ["--node-ip-address", first.host, "--resources", json.dumps(offered)]
+    places = ", ".join(f"{own.id} stage {stage.index}" for own, stage in members)
     return Process(
-        title=f"Ray node of {replica.id}, stage {stage.index}",
-        device=stage.device,
-        folder=stage.folder,
-        stage=stage,
+        title=f"Ray node of {places}",
+        device=first.device,
+        folder=first.folder,
+        stage=first,
         replica=replica,
         argv=tuple(argv),
-        env=visible_devices((stage,)),
-        host=stage.host,
-        port=ports.take(stage.host, _GCS_PORT),
+        env=visible_devices([stage for _, stage in members]),
+        host=first.host,
+        port=_GCS_PORT,
         health=Health(kind="tcp") if is_head else Health(),
         shell=numeric(argv, "--node-ip-address"),
     )
@@ -213,6 +219,9 @@ def _warnings(setup: Setup) -> list[str]:
             f"{', '.join(unknown)}: on Ray, vLLM orders the stages after the first by IP address; "
             "give addresses with --address, so that it can be checked"
         )
+    hosts = [stage.host for own in setup.replicas for stage in own.stages]
+    if len(set(hosts)) < len(hosts):
+        found.append("Ray chooses which GPU of a host takes which of its stages")
     if any(len(setup.of_role(role)) > 1 for role in (Role.PREFILL, Role.DECODE)):
         found.append("alike replicas of a role may exchange stages of the same place")
     return found
