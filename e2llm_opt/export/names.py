@@ -26,7 +26,7 @@ def folder_name(name: str) -> str:
 
 
 def label(name: str) -> str:
-    """Return *name* as a DNS label (RFC 1123), as Kubernetes wants its names.
+    """Return *name* as a DNS label that begins with a letter (RFC 1035), as Services want it.
 
     Examples
     --------
@@ -34,6 +34,7 @@ def label(name: str) -> str:
     'm2-max-buro'
     """
     kept = re.sub(r"[^a-z0-9]+", "-", _ascii(name).lower()).strip("-")
+    kept = f"x{kept}" if kept[:1].isdigit() else kept
     return kept[:_LONGEST].strip("-") or "x"
 
 

@@ -149,11 +149,10 @@ def test_scripts_start_check_and_stop_a_process(answer: Export, tmp_path: Path) 
         while not (folder / "process.pid").exists() and started.poll() is None:
             pass
         assert (folder / "process.pid").read_text().strip() == str(started.pid)
-        done = subprocess.run(
-            ["bash", folder / "stop.sh"], env=env, capture_output=True, text=True, check=False
-        )
-        assert done.stdout == "stopped\n"
-        assert started.wait(10) != 0
+        stop = ["bash", folder / "stop.sh"]
+        with subprocess.Popen(stop, env=env, stdout=subprocess.PIPE, text=True) as stopping:
+            assert started.wait(10) != 0  # here, or it would stay as a zombie
+            assert stopping.communicate()[0] == "stopped\n"
         assert not (folder / "process.pid").exists()
     finally:
         started.kill()
