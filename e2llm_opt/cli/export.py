@@ -14,8 +14,9 @@ from e2llm_opt.cli.problem import load_problem, problem_options
 from e2llm_opt.errors import InputError
 
 if TYPE_CHECKING:
-    from e2llm_opt.check.verdict import Violation
-    from e2llm_opt.export.exported import Export
+    from e2llm_opt.check.verdict import Report
+    from e2llm_opt.export.options import ExportOptions
+    from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
 
 
@@ -101,14 +102,24 @@ def command(
       e2llm-opt export plan.json --to kubernetes --out k8s --force
     """
     from e2llm_opt.export.engines import engine_named
+    from e2llm_opt.export.export import export_checked
     from e2llm_opt.export.folder import refuse_folder
+    from e2llm_opt.plan.json_file import dump_json
     from e2llm_opt.report.export import print_export
+    from e2llm_opt.report.refusals import print_check
 
     engine = engine_named(engine)
     if out is not None:
         refuse_folder(out, force=force)
     problem = None if inventory is None else load_problem(inventory, options)
-    answer = _exported(plan, engine, problem, options)
+    found, report = _checked(plan, problem)
+    if found is None:
+        if as_json:
+            sys.stdout.write(dump_json(report.to_dict()))
+        elif not quiet:
+            print_check(report, sys.stdout)
+        click.get_current_context().exit(EXIT_NO)
+    answer = export_checked(found, engine, problem, _given(options))
     if out is not None and answer.not_expressible is None:
         answer.write(out, force=force)
     if as_json:
@@ -119,12 +130,10 @@ def command(
         click.get_current_context().exit(EXIT_NO)
 
 
-def _exported(path: str, engine: str, problem: Problem | None, options: dict[str, Any]) -> Export:
-    from e2llm_opt.export.export import checked, export_checked
+def _given(options: dict[str, Any]) -> ExportOptions:
     from e2llm_opt.export.options import ExportOptions
-    from e2llm_opt.plan.json_file import read_json_document
 
-    given = ExportOptions(
+    return ExportOptions(
         model_path=options["model_path"],
         tokenizer_path=options["tokenizer_path"],
         addresses=dict(options["address"]),
@@ -132,21 +141,18 @@ def _exported(path: str, engine: str, problem: Problem | None, options: dict[str
         image=options["image"],
         dynamo_api=options["dynamo_api"],
     )
+
+
+def _checked(path: str, problem: Problem | None) -> tuple[Plan | None, Report]:
+    """Return the plan, complete, and what is wrong with it; None where something is."""
+    from e2llm_opt.check.verdict import Report
+    from e2llm_opt.export.export import checked
+    from e2llm_opt.plan.json_file import read_json_document
+
     document = read_json_document(path)
     try:
         found, violations = checked(document, problem)
     except InputError as error:
         raise InputError(replace(fault, file=path) for fault in error.faults) from None
-    if found is None or violations:
-        raise _refusal(violations)
-    return export_checked(found, engine, problem, given)
-
-
-def _refusal(violations: tuple[Violation, ...]) -> click.exceptions.Exit:
-    """Say what is wrong with the plan, as ``check`` does."""
-    from e2llm_opt.check.verdict import Report
-    from e2llm_opt.report.refusals import print_check
-
     report = Report(violations=violations, replicas=(), routes=(), links=(), capacity_per_s=None)
-    print_check(report, sys.stderr)
-    return click.exceptions.Exit(EXIT_NO)
+    return (None if violations else found), report

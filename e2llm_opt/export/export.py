@@ -16,6 +16,7 @@ from e2llm_opt.export.refusal import NotExpressibleError
 from e2llm_opt.export.rules import broken_rules, refuse_unprintable
 from e2llm_opt.export.scripts import health_script, start_script, stop_script
 from e2llm_opt.export.setup import setup_of
+from e2llm_opt.plan.plan import PLAN_SCHEMA, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from e2llm_opt.export.guide import Folders
     from e2llm_opt.export.process import Launch
     from e2llm_opt.export.setup import Setup
-    from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
 
 _SAME_RULES = {"dynamo": "vllm", "llm-d": "vllm", "ray-serve": "vllm"}
@@ -120,8 +120,8 @@ def checked(
     from e2llm_opt.check.complete import completed  # noqa: PLC0415 - slow to import
     from e2llm_opt.plan.json_file import plan_from_dict  # noqa: PLC0415 - the same
 
-    is_by_hand = isinstance(plan, Mapping) and not {"problem", "predicted"} <= set(plan)
-    if is_by_hand and problem is None and _is_this_version(plan):
+    is_by_hand = isinstance(plan, Mapping) and _is_by_hand(plan)
+    if is_by_hand and problem is None:
         right = "give the inventory that it was written for (--inventory)"
         raise InputError([Fault(wrong="the plan has only replicas", right=right)])
     report = None if problem is None else _report(plan, problem)
@@ -130,16 +130,16 @@ def checked(
             return None, report.violations
         found = completed(report, problem)
     else:
-        found = plan_from_dict(plan) if isinstance(plan, Mapping) else plan
+        found = plan if isinstance(plan, Plan) else plan_from_dict(plan)
     refuse_unprintable(found)
     violations = broken_rules(found) if report is None or report.valid else report.violations
     return found, violations
 
 
-def _is_this_version(plan: Any) -> bool:  # noqa: ANN401 - a parsed document
-    from e2llm_opt.plan.plan import PLAN_SCHEMA  # noqa: PLC0415 - only where it matters
-
-    return plan.get("schema", PLAN_SCHEMA) == PLAN_SCHEMA and "replicas" in plan
+def _is_by_hand(document: Mapping[str, Any]) -> bool:
+    """Whether a person wrote a plan of this version: replicas, and nothing of what was asked."""
+    is_ours = document.get("schema", PLAN_SCHEMA) == PLAN_SCHEMA
+    return is_ours and "replicas" in document and not {"problem", "predicted"} & set(document)
 
 
 def _report(plan: Plan | Mapping[str, Any], problem: Problem) -> Report:

@@ -149,7 +149,7 @@ def test_scripts_start_check_and_stop_a_process(answer: Export, tmp_path: Path) 
         while not (folder / "process.pid").exists() and started.poll() is None:
             pass
         assert (folder / "process.pid").read_text().strip() == str(started.pid)
-        stop = ["bash", folder / "stop.sh"]
+        stop = ["bash", str(folder / "stop.sh")]
         with subprocess.Popen(stop, env=env, stdout=subprocess.PIPE, text=True) as stopping:
             assert started.wait(10) != 0  # here, or it would stay as a zombie
             assert stopping.communicate()[0] == "stopped\n"

@@ -213,7 +213,7 @@ def test_the_nearest_plan_is_one_that_check_and_export_take() -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("vlm", "did you mean vllm"), ("lama.cpp", "did you mean"), ("zzz", "known: llama.cpp, vllm")],
+    [("vlm", "did you mean vllm"), ("llama.cp", "did you mean"), ("zzz", "known: llama.cpp, vllm")],
 )
 def test_an_unknown_engine_names_the_nearest_or_all(name: str, hint: str) -> None:
     with pytest.raises(InputError, match=hint):
