@@ -13,7 +13,7 @@ from e2llm_opt.export.front_door import front_door
 from e2llm_opt.export.guide import device_readme, passenger_readme, readme
 from e2llm_opt.export.options import ExportOptions
 from e2llm_opt.export.refusal import NotExpressibleError
-from e2llm_opt.export.rules import broken_rules, refuse_unprintable
+from e2llm_opt.export.rules import broken_rules, refuse_malformed
 from e2llm_opt.export.scripts import health_script, start_script, stop_script
 from e2llm_opt.export.setup import setup_of
 from e2llm_opt.plan.plan import PLAN_SCHEMA, Plan
@@ -131,7 +131,7 @@ def checked(
         found = completed(report, problem)
     else:
         found = plan if isinstance(plan, Plan) else plan_from_dict(plan)
-    refuse_unprintable(found)
+    refuse_malformed(found)
     violations = broken_rules(found) if report is None or report.valid else report.violations
     return found, violations
 

@@ -37,6 +37,7 @@ def readme(engine: str, setup: Setup, launch: Launch, by_folder: Folders, *, has
         *_rows(setup),
         "",
     ]
+    lines += _hops(setup)
     if by_folder:
         lines += _order(by_folder, launch, has_door=has_door)
     else:
@@ -116,6 +117,20 @@ def _order(by_folder: Folders, launch: Launch, *, has_door: bool) -> list[str]:
         one = launch.endpoints[0]
         lines += _filled(f"Users ask {code(f'http://{one.host}:{one.port}/v1')}.")
     return lines
+
+
+def _hops(setup: Setup) -> list[str]:
+    """Say which link the plan counts on, since a device may have several addresses."""
+    found = [
+        f"{one_line(own.id)}: {code(stage.device)} to {code(hop.device)} over {code(hop.link)}"
+        for own in setup.replicas
+        for stage in own.stages
+        if (hop := stage.stage.next_hop) is not None and hop.device != stage.device
+    ]
+    if not found:
+        return []
+    text = "The plan counts on these links; addresses must be those of their interfaces."
+    return [*_filled(text), *_items(found), ""]
 
 
 def _rows(setup: Setup) -> Iterable[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.check.verdict import Violation
@@ -11,9 +12,13 @@ from e2llm_opt.export.names import unprintable
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from e2llm_opt.plan.plan import Plan, Replica
+
+
+_LARGEST = 1e18
+"""Numbers of tokens and bytes beyond this are typing errors."""
 
 
 def num_layers(plan: Plan) -> int:
@@ -36,26 +41,62 @@ def broken_rules(plan: Plan) -> tuple[Violation, ...]:
     return tuple(_broken(plan))
 
 
-def refuse_unprintable(plan: Plan) -> None:
-    """Refuse names that no file can hold.
+def refuse_malformed(plan: Plan) -> None:
+    """Refuse names that no file can hold, and facts that are not what they must be.
+
+    The schema of a plan leaves ``problem.model``, ``.workload`` and ``.options`` open.
 
     Raises
     ------
     InputError
-        With every such name.
+        With every fault.
     """
+    faults = [*_unprintable(plan), *_mistyped(plan)]
+    if faults:
+        raise InputError(faults)
+
+
+def _unprintable(plan: Plan) -> list[Fault]:
     names = {"problem.model.name": str(plan.problem.model.get("name", ""))}
     for i, replica in enumerate(plan.replicas):
         names[f"replicas[{i}].id"] = replica.id
         for j, stage in enumerate(replica.stages):
             names[f"replicas[{i}].stages[{j}].device"] = stage.device
-    faults = [
+    return [
         Fault(path=path, wrong="holds a character that no file can hold")
         for path, name in names.items()
         if unprintable(name)
     ]
-    if faults:
-        raise InputError(faults)
+
+
+def _mistyped(plan: Plan) -> Iterator[Fault]:
+    asked = plan.problem
+    length = asked.workload.get("output_tokens")
+    mean = length.get("mean") if isinstance(length, Mapping) else length
+    for path, value in (
+        ("model.head_bytes", asked.model.get("head_bytes")),
+        ("model.embedding_bytes", asked.model.get("embedding_bytes")),
+        ("workload.output_tokens", mean),
+    ):
+        if value is not None and not _is_amount(value):
+            yield Fault(path=f"problem.{path}", wrong=f"must be a number, got {value!r:.60}")
+    routed = asked.model.get("layer_routed_bytes") or ()
+    if not (isinstance(routed, (tuple, list)) and all(map(_is_amount, routed))):
+        path = "problem.model.layer_routed_bytes"
+        yield Fault(path=path, wrong="must be a list of numbers")
+    context = asked.workload.get("context_tokens")
+    if context is not None and not (_is_amount(context) and context == int(context) > 0):
+        path = "problem.workload.context_tokens"
+        yield Fault(path=path, wrong=f"must be a positive whole number, got {context!r:.60}")
+    for part, key in (("model", "name"), ("options", "weights"), ("options", "kv_cache")):
+        word = getattr(asked, part).get(key)
+        if word is not None and not isinstance(word, str):
+            yield Fault(path=f"problem.{part}.{key}", wrong=f"must be a text, got {word!r:.60}")
+
+
+def _is_amount(value: object) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 <= value < _LARGEST  # type: ignore[operator] # a number, as just seen
 
 
 def _broken(plan: Plan) -> Iterator[Violation]:

@@ -45,6 +45,8 @@ class StageSetup:
         What the engine calls the device, where it was said.
     gpu_number
         Its place among the GPUs of its host: of the inventory, else of the plan.
+    memory_bytes
+        All memory of the device, the reserved part too; 0 where it is not known [bytes].
     """
 
     stage: Stage
@@ -56,6 +58,7 @@ class StageSetup:
     type: str = ""
     engine_device: str = ""
     gpu_number: int = 0
+    memory_bytes: float = 0.0
 
     @property
     def device(self) -> str:
@@ -228,8 +231,12 @@ def setup_of(plan: Plan, options: ExportOptions, problem: Problem | None) -> Set
             type="" if known is None else known.type,
             engine_device=options.engine_devices.get(stage.device, ""),
             gpu_number=numbers[stage.device],
+            memory_bytes=0.0 if known is None else known.memory_bytes,
         )
 
+    what_runs = _what_runs(plan, problem)
+    if not what_runs["weights"]:
+        guessed += ("the plan does not say its weight format: whether the engine loads it is open",)
     return Setup(
         plan=plan,
         options=options,
@@ -242,7 +249,7 @@ def setup_of(plan: Plan, options: ExportOptions, problem: Problem | None) -> Set
             for replica, own in zip(plan.replicas, labels, strict=True)
         ),
         warnings=guessed,
-        **_what_runs(plan, problem),
+        **what_runs,
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from e2llm_opt import ExportOptions, Problem, export
 from e2llm_opt.export.front_door import weights
+from e2llm_opt.plan.plan import NextHop
 from e2llm_opt.problem import Role
 from tests.export import parsers
 from tests.export.parsers import has, value, values
@@ -269,6 +270,46 @@ def test_unequal_shares_that_a_router_cannot_keep_are_warned_of() -> None:
         warnings = export(replace(one, replicas=busy), engine).warnings
         assert any("p0 75 %, p1 25 %" in text for text in warnings)
         assert not any("p0 50 %" in text for text in export(one, engine).warnings)
+
+
+def cards() -> Problem:
+    """Return two cards, 12 GiB with 1 reserved and 24 GiB with 2, that hold a small model."""
+    from e2llm_opt.loading.load import problem_from_mapping
+
+    return problem_from_mapping(
+        {
+            "devices": [
+                {"name": "small", "type": "rtx-3060-12gb", "memory_gib": 12, "reserved_gib": 1},
+                {"name": "large", "type": "rtx-4090", "memory_gib": 24, "reserved_gib": 2},
+            ],
+            "links": [{"between": "all", "bandwidth_mbit_s": 940, "latency_ms": 0.2}],
+            "model": "llama-3.1-8b",
+            "weights": "fp8",
+            "runtime": "vllm",
+            "workload": {"prompt_tokens": 100, "output_tokens": 50, "context_tokens": 1024},
+        }
+    )
+
+
+def test_vllm_may_use_the_memory_that_the_plan_counts_on() -> None:
+    """Its own 0.9 would be less than 11 of 12 GiB: the context might not fit."""
+    cut = [{"device": "small", "layers": [0, 12]}, {"device": "large", "layers": [12, 32]}]
+    by_hand = {"replicas": [{"role": "MIXED", "slots": 2, "stages": cut}]}
+    first, second = export(by_hand, "vllm", problem=cards()).commands
+    assert value(first, "--gpu-memory-utilization") == "0.91"
+    assert value(second, "--gpu-memory-utilization") == "0.91"
+    for own in export(by_hand, "sglang", problem=cards()).commands:
+        assert 0.5 < float(value(own, "--mem-fraction-static")) < 0.91
+    assert "0.91" in export(by_hand, "ray-serve", problem=cards()).files["serve.yaml"]
+    assert not has(server(export(pair(), "vllm"), "vllm"), "--gpu-memory-utilization")
+
+
+def test_the_readme_says_which_links_the_plan_counts_on() -> None:
+    hop = NextHop(device="laptop", link="lan/eth0", prefill_time_s=0.1, decode_time_s=0.1)
+    own = replica("r0", "MIXED", TWO)
+    own = replace(own, stages=(replace(own.stages[0], next_hop=hop), own.stages[1]))
+    text = export(plan(own), "vllm").files["README.md"]
+    assert "* r0: `tower` to `laptop` over `lan/eth0`" in text
 
 
 # ---------------------------------------------------------------- prima.cpp, Petals, exo

@@ -301,6 +301,38 @@ def test_plans_that_break_a_rule_are_refused_without_an_inventory(change: str) -
         export(broken(change), "vllm")
 
 
+@pytest.mark.parametrize(
+    ("part", "change", "said"),
+    [
+        ("workload", {"context_tokens": "many"}, "context_tokens: must be a positive whole"),
+        ("workload", {"context_tokens": 0}, "context_tokens: must be a positive whole"),
+        ("workload", {"context_tokens": 1.5}, "context_tokens: must be a positive whole"),
+        ("workload", {"output_tokens": {"mean": "x"}}, "output_tokens: must be a number"),
+        ("model", {"name": ["x"]}, "model.name: must be a text"),
+        ("model", {"head_bytes": "big"}, "head_bytes: must be a number"),
+        ("model", {"layer_routed_bytes": 3}, "layer_routed_bytes: must be a list"),
+        ("options", {"weights": 4}, "options.weights: must be a text"),
+        ("options", {"kv_cache": True}, "options.kv_cache: must be a text"),
+    ],
+)
+def test_facts_that_are_not_what_they_must_be_are_refused(
+    part: str, change: dict[str, Any], said: str
+) -> None:
+    one = plan(replica("r0", "MIXED", TWO))
+    wrong: dict[str, Any] = {part: {**getattr(one.problem, part), **change}}
+    with pytest.raises(InputError, match=said):
+        export(replace(one, problem=replace(one.problem, **wrong)), "vllm")
+
+
+def test_a_plan_that_says_little_is_exported_with_warnings() -> None:
+    one = plan(replica("r0", "MIXED", TWO))
+    bare = replace(one.problem, model={}, workload={}, options={})
+    answer = export(replace(one, problem=bare), "vllm")
+    assert answer.commands[0].argv[2] == "model"
+    assert "8192" in answer.commands[0].argv, "the longest request that the replica can hold"
+    assert any("does not say its weight format" in text for text in answer.warnings)
+
+
 def test_stages_that_start_where_none_may_are_refused() -> None:
     one = plan(replica("r0", "MIXED", TWO), allowed_stage_starts=[0, 16])
     with pytest.raises(InputError, match="at which a stage may start"):

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from e2llm_opt.export.addresses import Ports
 from e2llm_opt.export.engines.kubernetes_objects import escaped, gpu_resource
-from e2llm_opt.export.engines.vllm import PARTITION, flags, partition, rank_flags, vllm_warnings
+from e2llm_opt.export.engines.vllm import (
+    PARTITION,
+    flags,
+    memory_flags,
+    partition,
+    rank_flags,
+    vllm_warnings,
+)
 from e2llm_opt.export.formats import refuse_formats
 from e2llm_opt.export.names import label
 from e2llm_opt.export.process import Launch, Process
@@ -91,6 +98,7 @@ def _worker(
     num_apart = len({own.host for own in replica.stages})
     is_apart = num_apart == 1 and replica.first.host == f"{replica.label}-0"
     argv = ["python3", "-m", "dynamo.vllm", "--model", setup.model, *flags(setup, replica)]
+    argv += memory_flags((stage,) if is_apart else replica.stages)
     argv += _role_flags(setup, replica.role)
     if is_apart and len(replica.stages) > 1:
         argv += rank_flags(replica, stage)

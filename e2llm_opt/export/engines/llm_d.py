@@ -16,6 +16,7 @@ from e2llm_opt.export.engines.kubernetes_objects import escaped, gpu_resource
 from e2llm_opt.export.engines.vllm import (
     PARTITION,
     flags,
+    memory_flags,
     partition,
     transfer_config,
     vllm_warnings,
@@ -121,6 +122,7 @@ def _equal(setup: Setup, replica: ReplicaSetup) -> list[tuple[str, int, int]]:
 def _process(setup: Setup, replica: ReplicaSetup, ports: Ports) -> Process:
     first = replica.first
     argv = ["vllm", "serve", setup.model, "--port", str(_port(replica)), *flags(setup, replica)]
+    argv += memory_flags(replica.stages)
     if replica.role is not Role.MIXED:
         argv += ["--kv-transfer-config", transfer_config(replica.role)]
     env = {PARTITION: partition(replica)}

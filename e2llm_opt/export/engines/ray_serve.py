@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from e2llm_opt.export import front_door
 from e2llm_opt.export.addresses import in_url, is_numeric
-from e2llm_opt.export.engines.vllm import PARTITION, partition, visible_devices, vllm_warnings
+from e2llm_opt.export.engines.vllm import (
+    PARTITION,
+    memory_flags,
+    partition,
+    visible_devices,
+    vllm_warnings,
+)
 from e2llm_opt.export.formats import KV_CACHE, dtype, refuse_formats
 from e2llm_opt.export.process import Health, Launch, Process
 from e2llm_opt.export.refusal import NotExpressibleError, refuse_spilled
@@ -168,6 +174,9 @@ def _config(setup: Setup, replicas: tuple[ReplicaSetup, ...]) -> dict[str, Any]:
         "kv_cache_dtype": KV_CACHE["ray-serve"][setup.kv_cache],
         "distributed_executor_backend": "ray",
     }
+    share = memory_flags([stage for own in replicas for stage in own.stages])
+    if share:
+        engine["gpu_memory_utilization"] = float(share[1])
     if dtype(setup):
         engine["dtype"] = dtype(setup)
     if one.role is not Role.MIXED:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from e2llm_opt.export import front_door
@@ -99,6 +100,7 @@ def _servers(
     for stage in replica.stages if apart else (first,):
         argv = ["python", "-m", "sglang.launch_server", "--model-path", setup.model]
         argv += ["--host", stage.host, "--port", str(port), *_flags(setup, replica)]
+        argv += _memory_flags((stage,) if apart else replica.stages)
         if apart:
             argv += ["--nnodes", str(len(replica.stages)), "--node-rank", str(stage.index)]
             argv += ["--dist-init-addr", f"{in_url(first.host)}:{dist_port}"]
@@ -131,6 +133,22 @@ def _flags(setup: Setup, replica: ReplicaSetup) -> list[str]:
     if dtype(setup):
         argv += ["--dtype", dtype(setup)]
     return [*argv, "--kv-cache-dtype", KV_CACHE["sglang"][setup.kv_cache]]
+
+
+def _memory_flags(stages: tuple[StageSetup, ...]) -> list[str]:
+    """Return the share of a GPU for weights and KV cache; nothing where an inventory does not say.
+
+    SGLang puts its buffers beside it.
+    """
+    shares = [
+        (own.capacity - own.overhead) / stage.memory_bytes
+        for stage in stages
+        for own in (stage.stage.memory_bytes,)
+        if stage.memory_bytes > 0
+    ]
+    if not shares:
+        return []
+    return ["--mem-fraction-static", f"{math.floor(100 * min(shares)) / 100:.2f}"]
 
 
 def _environment(replica: ReplicaSetup, stages: tuple[StageSetup, ...]) -> dict[str, str]:

@@ -8,6 +8,7 @@ Ranks are in the order of ``--node-rank``, on one host in that of ``CUDA_VISIBLE
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Final
 
 from e2llm_opt.export import front_door
@@ -128,6 +129,17 @@ def flags(setup: Setup, replica: ReplicaSetup) -> list[str]:
     return [*argv, "--kv-cache-dtype", KV_CACHE["vllm"][setup.kv_cache]]
 
 
+def memory_flags(stages: Sequence[StageSetup]) -> list[str]:
+    """Return the share of a GPU that the plan may use; nothing where an inventory does not say.
+
+    Unless told, vLLM takes 0.9, which may be less than the plan counts on, or more than is free.
+    """
+    shares = [s.stage.memory_bytes.capacity / s.memory_bytes for s in stages if s.memory_bytes > 0]
+    if not shares:
+        return []
+    return ["--gpu-memory-utilization", f"{math.floor(100 * min(shares)) / 100:.2f}"]
+
+
 def rank_flags(replica: ReplicaSetup, stage: StageSetup, port: int = _MASTER_PORT) -> list[str]:
     """Return the flags that make one process a stage of a replica that spans hosts."""
     argv = ["--distributed-executor-backend", "mp", "--nnodes", str(len(replica.stages))]
@@ -165,7 +177,7 @@ def _servers(setup: Setup, replica: ReplicaSetup, ports: Ports) -> list[Process]
         argv = ["vllm", "serve", setup.model]
         if stage is first:
             argv += ["--host", stage.host, "--port", str(port)]
-        argv += flags(setup, replica)
+        argv += [*flags(setup, replica), *memory_flags((stage,) if apart else replica.stages)]
         env = {PARTITION: partition(replica)}
         env |= visible_devices((stage,) if apart else replica.stages)
         if apart:
