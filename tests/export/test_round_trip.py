@@ -50,12 +50,11 @@ def test_the_layers_come_back(engine: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", FREE)
 @settings(max_examples=int(os.environ.get("HYPOTHESIS_EXAMPLES", "10000")))
-@given(data=st.data())
-def test_the_layers_come_back_ten_thousand_times(engine: str, data: st.DataObject) -> None:
-    plan = data.draw(plans(weights=WEIGHTS.get(engine, "f16"), most_stages=8))
-    assert back(plan, engine) == expected(plan)
+@given(plans(most_stages=8))
+def test_the_layers_come_back_from_every_engine_ten_thousand_times(plan: Plan) -> None:
+    wanted = expected(plan)
+    assert {engine: back(plan, engine) for engine in FREE} == dict.fromkeys(FREE, wanted)
 
 
 @given(plans(plain_names=True), st.sampled_from(("q4_k_m", "f16")))
