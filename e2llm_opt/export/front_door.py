@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from e2llm_opt.export.addresses import in_url
 from e2llm_opt.export.names import label, unlike
+from e2llm_opt.export.process import Endpoint
+from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from e2llm_opt.export.process import Endpoint
-    from e2llm_opt.export.setup import ReplicaSetup
+    from e2llm_opt.export.process import Process
+    from e2llm_opt.export.setup import ReplicaSetup, Setup
 
 PORT = 8888
 """Where the front door listens."""
@@ -39,6 +41,35 @@ def whole_share(replica: ReplicaSetup, output_tokens: float) -> float:
     if own.decode.tokens_per_s <= 0:
         return 0.0
     return 1.0 / (own.prefill.latency_s + output_tokens / own.decode.tokens_per_s)
+
+
+def endpoint(
+    setup: Setup, replica: ReplicaSetup, process: Process, *, drops_roles: bool
+) -> Endpoint:
+    """Return where a replica is asked, and how often in comparison with the others."""
+    part = whole_share(replica, _output_tokens(setup)) if drops_roles else share(replica)
+    return Endpoint(
+        name=replica.id, host=process.host, port=process.port, share=part, slots=replica.slots
+    )
+
+
+def _output_tokens(setup: Setup) -> float:
+    """Return the mean answer that the plan was made for; 1 where it does not say [tokens]."""
+    output = setup.plan.problem.workload.get("output_tokens")
+    mean = output.get("mean") if isinstance(output, dict) else output
+    return float(mean) if isinstance(mean, (int, float)) else 1.0
+
+
+def pool_endpoint(setup: Setup, router: Process) -> Endpoint:
+    """Return where all PREFILL and DECODE replicas together are asked."""
+    decode = setup.of_role(Role.DECODE)
+    return Endpoint(
+        name="disaggregated",
+        host=router.host,
+        port=router.port,
+        share=sum(share(replica) for replica in decode),
+        slots=sum(replica.slots for replica in decode),
+    )
 
 
 def weights(shares: Sequence[float]) -> tuple[int, ...]:

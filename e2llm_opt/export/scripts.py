@@ -83,10 +83,10 @@ def start_script(processes: Sequence[Process]) -> str:
 
 def health_script(processes: Sequence[Process]) -> str:
     """Return the script whose exit code says whether all processes of one folder serve."""
-    lines = ["#!/usr/bin/env bash", "# Exit code 0: serving.", "set -euo pipefail", _HERE, ""]
-    kinds = {process.health.kind for process in processes}
-    if "process" in kinds:
+    lines = ["#!/usr/bin/env bash", "# Exit code 0: serving.", "set -euo pipefail", ""]
+    if any(process.health.kind == "process" for process in processes):
         lines += [
+            _HERE,
             'if ! kill -0 "$(cat "$here/process.pid")" 2>/dev/null; then',
             '  echo "not running" >&2',
             "  exit 1",

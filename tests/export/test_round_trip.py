@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from e2llm_opt import export
+from e2llm_opt.export import engines
 from e2llm_opt.export.engines import ENGINES
 from e2llm_opt.export.options import ExportOptions
 from tests.export import parsers
@@ -40,6 +42,14 @@ def back(plan: Plan, engine: str, options: ExportOptions | None = None) -> parse
 
 def test_every_engine_has_a_parser() -> None:
     assert set(parsers.PARSERS) == set(ENGINES)
+
+
+def test_every_module_that_launches_is_an_engine() -> None:
+    folder = Path(engines.__file__).parent
+    with_launch = {
+        path.stem for path in folder.glob("*.py") if "\ndef launch(" in path.read_text("utf-8")
+    }
+    assert with_launch == set(ENGINES.values())
 
 
 @pytest.mark.parametrize("engine", FREE)

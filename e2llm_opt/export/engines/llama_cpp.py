@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from e2llm_opt.errors import Fault, InputError
-from e2llm_opt.export import front_door
 from e2llm_opt.export.addresses import Ports, is_ipv6
+from e2llm_opt.export.differences import head_warnings, roles_dropped
 from e2llm_opt.export.formats import is_quantised_cache, refuse_formats
+from e2llm_opt.export.front_door import endpoint
 from e2llm_opt.export.process import Endpoint, Health, Launch, Process
-from e2llm_opt.export.refusal import NotExpressibleError, cuts_of, plan_text
+from e2llm_opt.export.refusal import NotExpressibleError
 from e2llm_opt.export.scripts import command_script, numeric
 from e2llm_opt.problem import Role
 from e2llm_opt.units import GIB, MBIT_PER_S
@@ -77,63 +78,6 @@ def launch(setup: Setup) -> Launch:
         notes=tuple(_notes(setup)),
         warnings=tuple(warnings),
     )
-
-
-def roles_dropped(engine: str) -> str:
-    """Return the warning that every replica serves whole requests."""
-    return (
-        f"{engine} cannot move a KV cache between replicas: roles are dropped, every replica reads "
-        "prompts and writes answers, behind one front door; plan again with --roles mixed"
-    )
-
-
-def endpoint(
-    setup: Setup, replica: ReplicaSetup, process: Process, *, drops_roles: bool
-) -> Endpoint:
-    """Return where a replica is asked, and how often in comparison with the others."""
-    if drops_roles:
-        share = front_door.whole_share(replica, output_tokens(setup))
-    else:
-        share = front_door.share(replica)
-    return Endpoint(
-        name=replica.id, host=process.host, port=process.port, share=share, slots=replica.slots
-    )
-
-
-def output_tokens(setup: Setup) -> float:
-    """Return the mean answer that the plan was made for; 1 where it does not say [tokens]."""
-    output = setup.plan.problem.workload.get("output_tokens")
-    mean = output.get("mean") if isinstance(output, dict) else output
-    return float(mean) if isinstance(mean, (int, float)) else 1.0
-
-
-def head_warnings(setup: Setup, engine: str) -> list[str]:
-    """Return warnings for replicas whose head is not on the last stage, where the engine puts it.
-
-    Raises
-    ------
-    NotExpressibleError
-        When the last device has no memory left for it.
-    """
-    head_bytes = float(setup.plan.problem.model.get("head_bytes") or 0.0)
-    found = []
-    for replica in setup.replicas:
-        if replica.last.stage.head or not any(own.stage.head for own in replica.stages):
-            continue
-        free = replica.last.stage.memory_bytes.free
-        if head_bytes > free:
-            raise NotExpressibleError(
-                "head on the last stage only",
-                f"{replica.id}: {engine} holds the output head with the last layer, on "
-                f"{replica.last.device}, which has {free / GIB:.2f} GiB free for its "
-                f"{head_bytes / GIB:.2f} GiB; plan again with --runtime {engine}",
-                plan_text([(own, cuts_of(own)) for own in setup.replicas]),
-            )
-        found.append(
-            f"{replica.id}: {engine} holds the output head with the last layer, so its "
-            f"{head_bytes / GIB:.2f} GiB move to {replica.last.device}, where they fit"
-        )
-    return found
 
 
 def _refuse_ipv6(setup: Setup) -> None:

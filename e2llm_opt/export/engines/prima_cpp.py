@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from e2llm_opt.export.addresses import Ports
-from e2llm_opt.export.engines.llama_cpp import endpoint, head_warnings, roles_dropped
+from e2llm_opt.export.differences import head_warnings, roles_dropped
 from e2llm_opt.export.formats import is_quantised_cache, refuse_formats
+from e2llm_opt.export.front_door import endpoint
 from e2llm_opt.export.process import Health, Launch, Process
 from e2llm_opt.export.refusal import NotExpressibleError, refuse_spilled
 from e2llm_opt.export.scripts import numeric

@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from e2llm_opt.export import front_door
 from e2llm_opt.export.addresses import Ports, in_url
-from e2llm_opt.export.engines.llama_cpp import endpoint, head_warnings
-from e2llm_opt.export.engines.vllm import (
-    partition,
-    pool_endpoint,
-    uneven_shares,
-    visible_devices,
-)
+from e2llm_opt.export.differences import head_warnings, uneven_shares
+from e2llm_opt.export.engines.vllm import partition, visible_devices
 from e2llm_opt.export.formats import KV_CACHE, dtype, refuse_formats
+from e2llm_opt.export.front_door import endpoint, pool_endpoint
 from e2llm_opt.export.process import Health, Launch, Process
 from e2llm_opt.export.refusal import NotExpressibleError, refuse_spilled
 from e2llm_opt.problem import Role

@@ -11,11 +11,11 @@ import json
 import math
 from typing import TYPE_CHECKING, Final
 
-from e2llm_opt.export import front_door
 from e2llm_opt.export.addresses import Ports, is_numeric
-from e2llm_opt.export.engines.llama_cpp import endpoint, head_warnings
+from e2llm_opt.export.differences import head_warnings, uneven_shares
 from e2llm_opt.export.formats import KV_CACHE, dtype, refuse_formats
-from e2llm_opt.export.process import Endpoint, Health, Launch, Process
+from e2llm_opt.export.front_door import endpoint, pool_endpoint
+from e2llm_opt.export.process import Health, Launch, Process
 from e2llm_opt.export.refusal import refuse_spilled
 from e2llm_opt.problem import Role
 
@@ -89,30 +89,6 @@ def vllm_warnings(setup: Setup, engine: str = "vllm") -> list[str]:
         if stage.is_cpu or stage.type.startswith("apple")
     ]
     return found
-
-
-def uneven_shares(setup: Setup, what_it_does: str) -> list[str]:
-    """Return a warning where replicas of a role have unlike shares that a router cannot keep."""
-    found = []
-    for role in (Role.PREFILL, Role.DECODE):
-        own = setup.of_role(role)
-        weights = front_door.weights([front_door.share(r) for r in own]) if own else ()
-        if len(set(weights)) > 1:
-            named = ", ".join(f"{r.id} {w} %" for r, w in zip(own, weights, strict=True))
-            found.append(f"{what_it_does}, so {role} replicas do not keep the plan's {named}")
-    return found
-
-
-def pool_endpoint(setup: Setup, router: Process) -> Endpoint:
-    """Return where all PREFILL and DECODE replicas together are asked."""
-    decode = setup.of_role(Role.DECODE)
-    return Endpoint(
-        name="disaggregated",
-        host=router.host,
-        port=router.port,
-        share=sum(front_door.share(replica) for replica in decode),
-        slots=sum(replica.slots for replica in decode),
-    )
 
 
 def partition(replica: ReplicaSetup) -> str:
