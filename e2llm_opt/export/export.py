@@ -173,7 +173,7 @@ def _files(engine: str, setup: Setup, launch: Launch) -> Iterator[tuple[str, str
         folders.setdefault(process.folder, []).append(process)
     if launch.has_scripts:
         yield from _scripts(setup, folders)
-    door = front_door(launch.endpoints, launch.endpoint_health)
+    door = front_door(launch.endpoints)
     shown = folders if launch.has_scripts else {}
     yield "README.md", readme(engine, setup, launch, shown, has_door=bool(door))
     yield from door.items()

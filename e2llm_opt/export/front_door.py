@@ -49,7 +49,12 @@ def endpoint(
     """Return where a replica is asked, and how often in comparison with the others."""
     part = whole_share(replica, _output_tokens(setup)) if drops_roles else share(replica)
     return Endpoint(
-        name=replica.id, host=process.host, port=process.port, share=part, slots=replica.slots
+        name=replica.id,
+        host=process.host,
+        port=process.port,
+        share=part,
+        slots=replica.slots,
+        health=process.health.path,
     )
 
 
@@ -69,6 +74,7 @@ def pool_endpoint(setup: Setup, router: Process) -> Endpoint:
         port=router.port,
         share=sum(share(replica) for replica in decode),
         slots=sum(replica.slots for replica in decode),
+        health=router.health.path,
     )
 
 
@@ -86,7 +92,7 @@ def weights(shares: Sequence[float]) -> tuple[int, ...]:
     return tuple(max(1, round(_SCALE * own / total)) for own in shares)
 
 
-def front_door(endpoints: Sequence[Endpoint], health: str = "/health") -> Mapping[str, str]:
+def front_door(endpoints: Sequence[Endpoint]) -> Mapping[str, str]:
     """Return the files of a front door; none where there is only one endpoint."""
     if len(endpoints) < 2:  # noqa: PLR2004 - one needs no door
         return {}
@@ -95,7 +101,7 @@ def front_door(endpoints: Sequence[Endpoint], health: str = "/health") -> Mappin
     rows = list(zip(names, endpoints, shares, strict=True))
     return {
         "front-door/nginx.conf": nginx(rows),
-        "front-door/haproxy.cfg": _haproxy(rows, health),
+        "front-door/haproxy.cfg": _haproxy(rows),
         "front-door/README.md": _readme(rows),
     }
 
@@ -183,11 +189,13 @@ def nginx_by_route(shares: Sequence[Share], where: str) -> str:
     )
 
 
-def _haproxy(rows: Sequence[tuple[str, Endpoint, int]], health: str) -> str:
+def _haproxy(rows: Sequence[tuple[str, Endpoint, int]]) -> str:
     servers = [
         f"    server {name} {in_url(own.host)}:{own.port} weight {weight} maxconn {own.slots} check"
         for name, own, weight in rows
     ]
+    # Else the check is whether the port is open: one path is for all servers.
+    paths = {own.health for _, own, _ in rows}
     return "\n".join(
         [
             "# haproxy -f haproxy.cfg",
@@ -203,7 +211,7 @@ def _haproxy(rows: Sequence[tuple[str, Endpoint, int]], health: str) -> str:
             "    default_backend replicas",
             "backend replicas",
             "    balance leastconn",
-            f"    option httpchk GET {health}",
+            *(f"    option httpchk GET {path}" for path in paths if len(paths) == 1 and path),
             *servers,
             "",
         ]

@@ -81,6 +81,8 @@ class Endpoint:
         Part of the requests, relative to the other endpoints.
     slots
         Requests it serves at once.
+    health
+        Path at which it says that it serves; empty where it has none.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Endpoint:
     port: int
     share: float
     slots: int
+    health: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +113,6 @@ class Launch:
         What the engine does otherwise than the plan says.
     has_scripts
         Whether each device gets scripts; containers start without.
-    endpoint_health
-        Path at which endpoints say that they serve.
     """
 
     processes: tuple[Process, ...]
@@ -121,4 +122,3 @@ class Launch:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     has_scripts: bool = True
-    endpoint_health: str = "/health"

@@ -390,6 +390,17 @@ def test_the_front_door_has_the_plans_weights_and_slots() -> None:
     assert not any(name.startswith("front-door") for name in one.files)
 
 
+def test_the_front_door_asks_for_health_where_all_replicas_answer_alike() -> None:
+    """vLLM's servers have /health, its proxy has /healthcheck: only an open port is common."""
+    unlike = export(pair(), "vllm").files["front-door/haproxy.cfg"]
+    assert "httpchk" not in unlike
+    assert unlike.count(" check\n") == 2
+    alike = export(plan(*with_rates(0.5, 0.5)), "vllm").files["front-door/haproxy.cfg"]
+    assert "option httpchk GET /health\n" in alike
+    small = export(plan(*with_rates(0.5, 0.5), weights="q4_0"), "distributed-llama").files
+    assert "option httpchk GET /v1/models\n" in small["front-door/haproxy.cfg"]
+
+
 def test_roles_are_those_of_the_plan() -> None:
     assert {str(role) for role in Role} == {own.role for own in pair().replicas}
 

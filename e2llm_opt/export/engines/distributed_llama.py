@@ -64,7 +64,6 @@ def launch(setup: Setup) -> Launch:
             ),
         ),
         warnings=tuple(warnings),
-        endpoint_health="/v1/models",
     )
 
 

@@ -102,7 +102,14 @@ def _links(setup: Setup) -> dict[str, list[str]]:
 def _door(setup: Setup, process: Process) -> Endpoint:
     """Return the first exo: each of them sends requests to any instance of the model."""
     slots = sum(replica.slots for replica in setup.replicas)
-    return Endpoint(name="exo", host=process.host, port=process.port, share=1.0, slots=slots)
+    return Endpoint(
+        name="exo",
+        host=process.host,
+        port=process.port,
+        share=1.0,
+        slots=slots,
+        health=process.health.path,
+    )
 
 
 def _notes(first: Process) -> list[str]:

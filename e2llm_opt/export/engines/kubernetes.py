@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from e2llm_opt.export import front_door
 from e2llm_opt.export.engines import exporter
 from e2llm_opt.export.engines.kubernetes_objects import (
-    POD_IP,
     Pod,
     deployment,
     door_objects,
@@ -166,6 +165,3 @@ def _scripts() -> dict[str, str]:
         "health.sh": command_script("Ends with 0 once every stage serves.", wait),
         "stop.sh": command_script("Removes everything.", stop),
     }
-
-
-__all__ = ["POD_IP", "launch"]

@@ -75,5 +75,5 @@ def _node(setup: Setup, replica: ReplicaSetup, stage: StageSetup, ports: Ports) 
         argv=tuple(argv),
         host=stage.host,
         port=port,
-        health=Health(kind="http", path="/health") if is_first else Health(kind="tcp"),
+        health=Health(kind="http", path="/openapi.json") if is_first else Health(kind="tcp"),
     )
