@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _LARGEST = 1e18
 """Numbers of tokens and bytes beyond this are typing errors."""
 
+_ROUNDING = 16
+"""The three parts of a stage's memory are whole numbers each [bytes]."""
+
 
 def num_layers(plan: Plan) -> int:
     """Return the layers of the plan's model; those that it covers where it does not say."""
@@ -137,8 +140,9 @@ def _broken_in(replica: Replica, total: int, starts: object) -> Iterator[Violati
             what = f"{name}: layer at which a stage may start"
             yield Violation(what=what, need="an allowed one", have=start, device=stage.device)
         held = stage.memory_bytes
-        if held.free < 0:
-            need_bytes = held.capacity - held.free
+        need_bytes = held.weights + held.kv_cache + held.overhead
+        if held.free < 0 or need_bytes > held.capacity + _ROUNDING > _ROUNDING:
+            need_bytes = max(need_bytes, held.capacity - held.free)
             what = f"{name}: memory"
             yield Violation(what=what, need=need_bytes, have=held.capacity, device=stage.device)
         begin = stop

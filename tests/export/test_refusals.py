@@ -95,9 +95,9 @@ def test_an_alias_of_a_format_is_that_format() -> None:
 # ---------------------------------------------------------------- shapes
 
 
-def roomy(own: Replica, *capacities: int) -> Replica:
+def roomy(own: Replica, *capacities: float) -> Replica:
     stages = tuple(
-        replace(s, memory_bytes=replace(s.memory_bytes, capacity=size * GIB))
+        replace(s, memory_bytes=replace(s.memory_bytes, capacity=int(size * GIB)))
         for s, size in zip(own.stages, capacities, strict=True)
     )
     return replace(own, stages=stages)
@@ -130,10 +130,10 @@ def test_distributed_llama_needs_memory_for_an_f32_cache_on_every_device() -> No
     own = replica("r0", "MIXED", [("a", 16), ("b", 16)], 1)
     assert export(plan(own, weights="q4_0"), "distributed-llama").not_expressible is None
     # 2 GiB weights and 0.5 GiB cache, doubled: 1.5 GiB a share, and 0.5 GiB overhead.
-    tight = plan(roomy(own, 4, 1), weights="q4_0")
+    tight = plan(roomy(own, 4, 1.9), weights="q4_0")
     answer = refused(tight, "distributed-llama", "equal tensor slices only")
     assert nearest(answer) == [("r0", [("a", 0, 32)])]
-    none = plan(roomy(own, 1, 1), weights="q4_0")
+    none = plan(roomy(own, 1.9, 1.9), weights="q4_0")
     assert refused(none, "distributed-llama", "equal tensor slices only").files == {}
 
 
@@ -271,6 +271,10 @@ def broken(change: str) -> Plan:
         "memory": replace(
             own, stages=(first, replace(last, memory_bytes=replace(last.memory_bytes, free=-1)))
         ),
+        "capacity": replace(
+            own,
+            stages=(first, replace(last, memory_bytes=replace(last.memory_bytes, capacity=GIB))),
+        ),
         "lonely": replace(own, role="DECODE"),
         "two heads": replace(own, stages=(replace(first, head=True), last)),
         "nameless": replace(own, stages=(first, replace(last, device=""))),
@@ -291,6 +295,7 @@ def broken(change: str) -> Plan:
         "no stages",
         "twice",
         "memory",
+        "capacity",
         "lonely",
         "two heads",
         "nameless",

@@ -30,7 +30,10 @@ _RPC_PORT: Final = 50052
 _PORT: Final = 8080
 _LEAST_NGL: Final = 99
 _LOADING_MBIT_S: Final = 110
-"""Weights reach a worker no faster on any network (issue 27653 of ggml-org/llama.cpp)."""
+"""Weights reach a worker no faster on any network.
+
+Measured by users: github.com/ggml-org/llama.cpp/issues/27653 [Mbit/s].
+"""
 _NEEDS: Final = "`rpc-server`, `llama-server` and `llama-bench` of one llama.cpp build, on PATH."
 _OPEN: Final = (
     "rpc-server has neither authentication nor encryption: it listens on a private address only, "
