@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from e2llm_opt.plan.plan import PLAN_SCHEMA
+from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,14 +39,22 @@ class NotExpressibleError(Exception):
         super().__init__(f"{reason}: {sentence}")
 
 
-def plan_text(replicas: Sequence[tuple[ReplicaSetup, Sequence[Cut]]]) -> str:
-    """Return a plan as a person would write it: each replica with other cuts, as JSON."""
+def plan_text(
+    replicas: Sequence[tuple[ReplicaSetup, Sequence[Cut]]], role: Role | None = None
+) -> str:
+    """Return a plan as a person would write it: each replica with other cuts, as JSON.
+
+    Parameters
+    ----------
+    role
+        Of every replica; its own unless given.
+    """
     document = {
         "schema": PLAN_SCHEMA,
         "replicas": [
             {
                 "id": own.id,
-                "role": str(own.role),
+                "role": str(role or own.role),
                 "slots": own.slots,
                 "stages": [{"device": name, "layers": [start, stop]} for name, start, stop in cuts],
             }
@@ -53,6 +62,11 @@ def plan_text(replicas: Sequence[tuple[ReplicaSetup, Sequence[Cut]]]) -> str:
         ],
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def mixed_text(setup: Setup) -> str:
+    """Return the plan with the same cuts and without roles; it needs no more memory."""
+    return plan_text([(own, cuts_of(own)) for own in setup.replicas], Role.MIXED)
 
 
 def cuts_of(replica: ReplicaSetup) -> list[Cut]:

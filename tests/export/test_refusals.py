@@ -166,7 +166,19 @@ def test_ray_orders_stages_by_address() -> None:
 def test_sglang_gives_up_on_a_kv_transfer_after_its_time_out() -> None:
     one = plan(replica("p", "PREFILL", [("x", 8)]), replica("d", "DECODE", [("y", 8)]))
     slow = tuple(replace(route, kv_transfer_s=301.0) for route in one.routes)
-    refused(replace(one, routes=slow), "sglang", "KV transfer slower than the time-out")
+    answer = refused(replace(one, routes=slow), "sglang", "KV transfer slower than the time-out")
+    assert nearest(answer) == [("p", [("x", 0, 8)]), ("d", [("y", 0, 8)])]
+    document = json.loads(answer.files["nearest-plan.json"])
+    assert {own["role"] for own in document["replicas"]} == {"MIXED"}
+
+
+def test_ray_has_one_shape_for_all_replicas_of_a_role() -> None:
+    decode = replica("d", "DECODE", [("y", 32)])
+    alike = [replica(f"p{i}", "PREFILL", [(f"x{i}", 32)], 1) for i in range(2)]
+    assert export(plan(*alike, decode), "ray-serve").commands
+    other = replica("p2", "PREFILL", TWO, 1)
+    answer = refused(plan(*alike, other, decode), "ray-serve", "unlike replicas of one role")
+    assert ("p2", [("tower", 0, 12), ("laptop", 12, 32)]) in nearest(answer)
 
 
 def with_head_first(free: int) -> Plan:

@@ -2,7 +2,7 @@
 
 exo's own placement cannot be steered, but ``POST /instance`` takes explicit layers. The script asks
 for a placement, puts the plan's layers into it and posts it, so that keys are spelled as the server
-spells them (``docs/api.md`` and ``src/exo/shared/types/worker/shards.py`` of exo).
+spells them (``docs/api.md`` of exo, and the shards in its sources).
 """
 
 from __future__ import annotations

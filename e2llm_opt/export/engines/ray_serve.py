@@ -21,7 +21,7 @@ from e2llm_opt.export.engines.vllm import (
 )
 from e2llm_opt.export.formats import KV_CACHE, dtype, refuse_formats
 from e2llm_opt.export.process import Health, Launch, Process
-from e2llm_opt.export.refusal import NotExpressibleError, refuse_spilled
+from e2llm_opt.export.refusal import NotExpressibleError, mixed_text, refuse_spilled
 from e2llm_opt.export.scripts import command_script, numeric
 from e2llm_opt.export.yaml_text import yaml_text
 from e2llm_opt.problem import Role
@@ -81,7 +81,9 @@ def _refuse_unlike_roles(setup: Setup) -> None:
             raise NotExpressibleError(
                 "unlike replicas of one role",
                 f"build_pd_openai_app has one configuration for all {role} replicas, and they "
-                f"have {len(shapes)} different cuts or slots; vllm and dynamo can",
+                f"have {len(shapes)} different cuts or slots; vllm and dynamo can; the nearest has "
+                "the same cuts and only MIXED replicas",
+                mixed_text(setup),
             )
 
 

@@ -16,7 +16,7 @@ from e2llm_opt.export.engines.vllm import partition, visible_devices
 from e2llm_opt.export.formats import KV_CACHE, dtype, refuse_formats
 from e2llm_opt.export.front_door import endpoint, pool_endpoint
 from e2llm_opt.export.process import Health, Launch, Process
-from e2llm_opt.export.refusal import NotExpressibleError, refuse_spilled
+from e2llm_opt.export.refusal import NotExpressibleError, mixed_text, refuse_spilled
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def _refuse_slow_transfers(setup: Setup) -> None:
             raise NotExpressibleError(
                 "KV transfer slower than the time-out",
                 f"{route.prefill} to {route.decode} takes {route.kv_transfer_s:.0f} s, and SGLang "
-                f"waits {_TIMEOUT_S} s; plan again with --roles mixed, or a faster link",
+                f"waits {_TIMEOUT_S} s; the nearest has the same cuts and only MIXED replicas",
+                mixed_text(setup),
             )
 
 
