@@ -59,6 +59,7 @@ def test_commands_are_completed() -> None:
     }
     assert words("cat") == {"catalog"}
     assert words("compare", "--planners", "e2llm-opt,all") == {"e2llm-opt,all-mixed"}
+    assert words("export", "plan.json", "--to", "ll") == {"llama.cpp", "llm-d"}
     assert words("simulate", "--arrivals", "") == {"poisson", "fixed", "bursty"}
 
 

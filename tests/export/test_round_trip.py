@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,30 @@ def back(plan: Plan, engine: str, options: ExportOptions | None = None) -> parse
 
 def test_every_engine_has_a_parser() -> None:
     assert set(parsers.PARSERS) == set(ENGINES)
+
+
+def test_every_engine_is_listed_in_the_help_and_explained_in_the_documents() -> None:
+    from e2llm_opt.cli.export import command
+
+    root = Path(__file__).parents[2]
+    texts = [(root / "docs" / name).read_text("utf-8") for name in ("export.md", "commands.md")]
+    helps = next(str(own.to_info_dict()["help"]) for own in command.params if "--to" in own.opts)
+    for engine in ENGINES:
+        assert all(f"`{engine}`" in text for text in texts), f"docs: explain {engine}"
+        assert engine in helps
+
+
+def test_every_reason_of_a_refusal_is_explained() -> None:
+    root = Path(__file__).parents[2]
+    text = (root / "docs" / "export.md").read_text("utf-8")
+    sources = (root / "e2llm_opt" / "export").rglob("*.py")
+    reasons = {
+        reason
+        for path in sources
+        for reason in re.findall(r'NotExpressibleError\(\s*"([^"]+)"', path.read_text("utf-8"))
+    }
+    assert len(reasons) >= 10
+    assert not {reason for reason in reasons if f"`{reason}`" not in text}
 
 
 def test_every_module_that_launches_is_an_engine() -> None:
