@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from e2llm_opt.errors import Fault as Fault
     from e2llm_opt.errors import InputError as InputError
     from e2llm_opt.export.export import export as export
-    from e2llm_opt.export.exported import Command as Command
     from e2llm_opt.export.exported import Export as Export
+    from e2llm_opt.export.exported import ExportCommand as ExportCommand
     from e2llm_opt.export.options import ExportOptions as ExportOptions
     from e2llm_opt.inventory.device import Device as Device
     from e2llm_opt.inventory.device import MemoryKind as MemoryKind
@@ -87,13 +87,13 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Calibration": "calibrate.calibration",
-    "Command": "export.exported",
     "ComparisonRow": "compare",
     "ComparisonTerms": "compare",
     "Constraints": "constraints",
     "Device": "inventory.device",
     "E2LLMError": "errors",
     "Export": "export.exported",
+    "ExportCommand": "export.exported",
     "ExportOptions": "export.options",
     "Fault": "errors",
     "Finals": "search.rank_by_simulation",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.errors import Fault, InputError
 from e2llm_opt.export.engines import engine_named, exporter
-from e2llm_opt.export.exported import NEAREST, Command, Export
+from e2llm_opt.export.exported import NEAREST, Export, ExportCommand
 from e2llm_opt.export.front_door import front_door
 from e2llm_opt.export.guide import device_readme, passenger_readme, readme
 from e2llm_opt.export.options import ExportOptions
@@ -99,7 +99,8 @@ def export_checked(
         engine=engine,
         files=dict(_files(engine, setup, launch)),
         commands=tuple(
-            Command(device=own.device, argv=own.argv, env=dict(own.env)) for own in launch.processes
+            ExportCommand(device=own.device, argv=own.argv, env=dict(own.env))
+            for own in launch.processes
         ),
         warnings=launch.warnings,
     )

@@ -17,7 +17,7 @@ NEAREST = "nearest-plan.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class ExportCommand:
     """One process: where it runs, its words, and its environment variables."""
 
     device: str
@@ -47,7 +47,7 @@ class Export:
 
     engine: str
     files: Mapping[str, str] = field(default_factory=dict)
-    commands: tuple[Command, ...] = ()
+    commands: tuple[ExportCommand, ...] = ()
     not_expressible: str | None = None
     warnings: tuple[str, ...] = ()
 

@@ -16,12 +16,12 @@ import numpy as np
 import yaml
 
 if TYPE_CHECKING:
-    from e2llm_opt.export.exported import Command, Export
+    from e2llm_opt.export.exported import Export, ExportCommand
 
 Cuts = list[tuple[tuple[str, int, int], ...]]
 
 
-def value(command: Command, *options: str) -> str:
+def value(command: ExportCommand, *options: str) -> str:
     """Return the word after an option that must be there once."""
     places = [i for i, word in enumerate(command.argv) if word in options and i]
     # A value may look like an option: only every other word is one, which holds for these.
@@ -29,11 +29,11 @@ def value(command: Command, *options: str) -> str:
     return command.argv[places[0] + 1]
 
 
-def has(command: Command, option: str) -> bool:
+def has(command: ExportCommand, option: str) -> bool:
     return option in command.argv
 
 
-def values(command: Command, option: str) -> list[str]:
+def values(command: ExportCommand, option: str) -> list[str]:
     """Return all words after an option, up to the next option."""
     start = command.argv.index(option) + 1
     found = []
@@ -112,7 +112,7 @@ def _partitioned(
     master: str,
 ) -> Cuts:
     """Read pipelines whose ranks are ``--node-rank``; the list must fit size and layers."""
-    groups: dict[str, list[Command]] = defaultdict(list)
+    groups: dict[str, list[ExportCommand]] = defaultdict(list)
     for own in export.commands:
         if is_server in own.argv:
             key = value(own, master) if has(own, master) else f"alone {own.device}"
@@ -202,7 +202,7 @@ def prima_cpp(export: Export, num_layers: int) -> Cuts:
     return sorted(found)
 
 
-def _port(command: Command) -> str:
+def _port(command: ExportCommand) -> str:
     return value(command, "--data-port") if has(command, "--data-port") else "9000"
 
 

@@ -17,13 +17,13 @@ from tests.export.parsers import has, value, values
 from tests.export.plans import plan, replica
 
 if TYPE_CHECKING:
-    from e2llm_opt.export.exported import Command, Export
+    from e2llm_opt.export.exported import Export, ExportCommand
     from e2llm_opt.plan.plan import Plan, Replica
 
 TWO = (("tower", 12), ("laptop", 20))
 
 
-def server(answer: Export, program: str = "llama-server") -> Command:
+def server(answer: Export, program: str = "llama-server") -> ExportCommand:
     return next(own for own in answer.commands if own.argv[0] == program)
 
 

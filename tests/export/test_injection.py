@@ -20,7 +20,7 @@ from tests.export.test_round_trip import WEIGHTS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from e2llm_opt.export.exported import Command, Export
+    from e2llm_opt.export.exported import Export, ExportCommand
     from e2llm_opt.export.process import Process
     from e2llm_opt.plan.plan import Plan
     from tests.export.shims import Call
@@ -108,7 +108,22 @@ def test_scripts_run_nothing_but_their_command_with_its_very_words(
         assert not started
 
 
-def is_call_of(call: Call, command: Command) -> bool:
+def test_a_folder_with_two_processes_starts_both(tmp_path: Path) -> None:
+    """A last stage on a CPU is a worker of the server beside it."""
+    shims = machine(tmp_path)
+    text = "it's; touch PWNED"
+    options = ExportOptions(engine_devices={f"{text}01": "CPU"})
+    answer = export(evil_plan(text, "llama.cpp"), "llama.cpp", options=options)
+    answer.write(tmp_path / "run")
+    (worker, server) = [own for own in answer.commands if own.device == f"{text}01"]
+    (folder,) = {name.split("/")[0] for name, t in answer.files.items() if "pids+=" in t}
+    calls = shims.run(tmp_path / "run" / folder / "start.sh")
+    assert len(calls) == 2
+    assert any(is_call_of(call, worker) for call in calls)
+    assert any(is_call_of(call, server) for call in calls)
+
+
+def is_call_of(call: Call, command: ExportCommand) -> bool:
     """Whether a program was called so, but for addresses that only its machine knows."""
     return (
         len(call.argv) == len(command.argv)
