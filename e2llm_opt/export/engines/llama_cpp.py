@@ -114,9 +114,8 @@ def _places(replica: ReplicaSetup, ports: Ports) -> list[_Place]:
             continue
         wanted = 0 if stage is replica.last else stage.port  # that of the last is the server's
         port = ports.take(stage.host, wanted or _RPC_PORT)
-        where = "127.0.0.1" if is_home else stage.host
-        endpoint_ = f"{where}:{port}"
-        found.append(_Place(stage=stage, name=f"RPC{num_workers}", endpoint=endpoint_, port=port))
+        reached = f"{'127.0.0.1' if is_home else stage.host}:{port}"
+        found.append(_Place(stage=stage, name=f"RPC{num_workers}", endpoint=reached, port=port))
         num_workers += 1
     return found
 
