@@ -4,7 +4,7 @@
     config.json, .gguf ─► Model ─────┼─► Problem ─► cost tables ─► partition (kernels) ─┐
     workload, trace ────► Workload ──┘                   ▲   search (genetic, exact) ◄──┘
                                                          └── Plan ─► check · report
-                                                                  └─► simulate · compare
+                                                                  └─► simulate · compare · export
     measured speeds ─► calibrate ─► a better Inventory
     sweep file ─► many Problems ─► workers (this machine, a cluster) ─► one table
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from e2llm_opt.errors import E2LLMError as E2LLMError
     from e2llm_opt.errors import Fault as Fault
     from e2llm_opt.errors import InputError as InputError
+    from e2llm_opt.export.export import export as export
+    from e2llm_opt.export.exported import Export as Export
+    from e2llm_opt.export.exported import ExportCommand as ExportCommand
+    from e2llm_opt.export.options import ExportOptions as ExportOptions
     from e2llm_opt.inventory.device import Device as Device
     from e2llm_opt.inventory.device import MemoryKind as MemoryKind
     from e2llm_opt.inventory.device import device_of_type as device_of_type
@@ -88,6 +92,9 @@ _HOME = {
     "Constraints": "constraints",
     "Device": "inventory.device",
     "E2LLMError": "errors",
+    "Export": "export.exported",
+    "ExportCommand": "export.exported",
+    "ExportOptions": "export.options",
     "Fault": "errors",
     "Finals": "search.rank_by_simulation",
     "Infeasible": "plan.infeasible",
@@ -128,6 +135,7 @@ _HOME = {
     "compare": "compare",
     "device_of_type": "inventory.device",
     "draw_arrivals": "workload.arrivals",
+    "export": "export.export",
     "load_plan": "plan.json_file",
     "model_facts": "model.named",
     "partition": "partition.partition",

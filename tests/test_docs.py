@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = (
-    *("plan", "check", "simulate", "compare", "predict", "sweep"),
+    *("plan", "check", "simulate", "export", "compare", "predict", "sweep"),
     *("calibrate", "catalog", "schema", "completion"),
 )
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)

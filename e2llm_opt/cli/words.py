@@ -60,6 +60,13 @@ def planners(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> I
     ]
 
 
+def engines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
+    """Complete to the engines that a plan can be exported to."""
+    from e2llm_opt.export.engines import ENGINES
+
+    return [CompletionItem(name) for name in ENGINES if name.startswith(incomplete.lower())]
+
+
 def devices(ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
     """Complete to the devices of the inventory that the command line names before."""
     try:

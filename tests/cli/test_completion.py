@@ -54,11 +54,12 @@ def words(*typed: str) -> set[str]:
 
 def test_commands_are_completed() -> None:
     assert words("") == {
-        *("plan", "check", "simulate", "compare", "predict", "sweep", "calibrate"),
-        *("catalog", "schema", "completion"),
+        *("plan", "check", "simulate", "export", "compare", "predict", "sweep"),
+        *("calibrate", "catalog", "schema", "completion"),
     }
     assert words("cat") == {"catalog"}
     assert words("compare", "--planners", "e2llm-opt,all") == {"e2llm-opt,all-mixed"}
+    assert words("export", "plan.json", "--to", "ll") == {"llama.cpp", "llm-d"}
     assert words("simulate", "--arrivals", "") == {"poisson", "fixed", "bursty"}
 
 
