@@ -11,12 +11,13 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 CODE := e2llm_opt tests benchmarks docs examples
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench headline coverage mutation docs schema clean
+.PHONY: help install demo test test-all browser lint format bench headline coverage mutation docs schema clean
 
 help:
 	@echo "make demo      plan every file in examples/, check each plan, show the testbed's"
 	@echo "make test      the tests that take seconds"
 	@echo "make test-all  all tests, more random examples (EXAMPLES=$(EXAMPLES))"
+	@echo "make browser   what the tests of pages in a browser need (part of test-all)"
 	@echo "make lint      ruff, mypy, import contracts, spelling"
 	@echo "make format    let ruff lay out and fix what it can"
 	@echo "make bench     measure everything, write docs/benchmarks.md (some minutes)"
@@ -56,7 +57,14 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -n 2 --benchmark-disable -m "not slow" tests benchmarks
 
-test-all: $(STAMP)
+# A browser looks at pages; Debian's is installed where that is possible, else those tests skip.
+browser: $(STAMP)
+	@$(PIP) --editable '.[browser]'
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	    && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
+	    || echo "no chromium: the tests of pages in a browser are skipped"
+
+test-all: $(STAMP) browser
 	HYPOTHESIS_PROFILE=nightly HYPOTHESIS_EXAMPLES=$(EXAMPLES) \
 	    $(BIN)/python -m pytest -q -n 2 --benchmark-disable tests benchmarks
 

@@ -29,7 +29,7 @@ def project() -> dict[str, Any]:
 
 def test_the_data_files_are_those_that_are_known() -> None:
     assert {"py.typed", "plan/plan.schema.json", "catalogue/devices.csv"} <= set(DATA)
-    assert {Path(name).suffix for name in DATA} <= {".csv", ".json", ".typed"}, (
+    assert {Path(name).suffix for name in DATA} <= {".csv", ".j2", ".json", ".typed"}, (
         "a new kind of data file: see that it reaches the wheel, then add it here"
     )
 

@@ -11,6 +11,8 @@ from e2llm_opt.cli import words
 from e2llm_opt.cli.progress import progress_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from e2llm_opt.check.verdict import Report
     from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
@@ -58,11 +60,14 @@ def command(
     if output != "-":
         refuse_unwritable(output)
     with progress_line(sys.stderr, quiet=quiet, doing="drawing the plan"):
-        report, hosts, texts = None, {}, [("Commands", _commands(plan, inventory))]
+        problem, report, hosts, texts = None, None, {}, []
         if inventory is not None:
             problem, report = _checked(found, inventory)
             hosts = {device.name: device.host for device in problem.devices}
-            texts.insert(0, ("Inventory", read_text(inventory)))
+            texts.append(("Inventory", read_text(inventory)))
+            if not report.valid:  # made with other options: export what the plan itself says
+                problem = None
+        texts += [*_engine_commands(found, problem), ("What else", _commands(plan, inventory))]
         page = plan_page(found, report, hosts=hosts, texts=texts)
         written = () if figures is None else write_figures(found, figures, report, hosts)
     if output == "-":
@@ -105,3 +110,24 @@ def _commands(plan: str, inventory: str | None) -> str:
             f"e2llm-opt explain {given}",
         )
     )
+
+
+def _engine_commands(plan: Plan, problem: Problem | None) -> Iterator[tuple[str, str]]:
+    """Yield what starts the plan on its own engine, where that is one that can be told."""
+    import shlex
+
+    from e2llm_opt.export.export import export
+    from e2llm_opt.export.engines import ENGINES
+
+    engine = plan.problem.runtime
+    if engine not in ENGINES:
+        return
+    found = export(plan, engine, problem=problem)
+    if found.not_expressible is not None:
+        yield f"Commands of {engine}", f"# {engine} cannot run this plan: {found.not_expressible}"
+        return
+    lines = []
+    for own in found.commands:
+        env = [f"{name}={shlex.quote(value)}" for name, value in own.env.items()]
+        lines += [f"# on {own.device}", " ".join([*env, shlex.join(own.argv)])]
+    yield f"Commands of {engine}", "\n".join(lines)
