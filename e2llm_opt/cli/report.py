@@ -116,8 +116,8 @@ def _engine_commands(plan: Plan, problem: Problem | None) -> Iterator[tuple[str,
     """Yield what starts the plan on its own engine, where that is one that can be told."""
     import shlex
 
-    from e2llm_opt.export.export import export
     from e2llm_opt.export.engines import ENGINES
+    from e2llm_opt.export.export import export
 
     engine = plan.problem.runtime
     if engine not in ENGINES:

@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from typing import Any, Final, Literal, TypeAlias
 
 PLAN_SCHEMA: Final = "e2llm-opt/plan/v1"
 OURS: Final = "e2llm-opt"
@@ -237,7 +234,7 @@ class Plan:
 
         return dump_json(self)
 
-    def plot(self, picture: Literal["devices", "load"] = "devices") -> Figure:
+    def plot(self, picture: Literal["devices", "load"] = "devices") -> Any:  # noqa: ANN401 - of an extra
         """Return a matplotlib figure: devices and who talks with whom, or waits at other loads.
 
         Raises

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from e2llm_opt import Plan, Problem
 from e2llm_opt.check.check import check
 from e2llm_opt.cli import command_line
-from e2llm_opt.plan.json_file import load_plan
 from e2llm_opt.report.page import plan_page
 from e2llm_opt.report.pictures import INKS, draw_graph, draw_load, edges_of, nodes_of, svg_of
 from e2llm_opt.search.stop import Stop
@@ -186,19 +185,9 @@ def test_the_command_writes_page_and_pictures(macs: tuple[Plan, Problem], tmp_pa
     assert done.exit_code == 2
     assert "not the devices and links that the plan was made for" in done.stderr
     done = CliRunner().invoke(command_line, ["report", str(file), "-o", "-"])
-    assert done.stdout == plan_page(
-        load_plan(file), texts=[("Commands", done.stdout.partition("c-1")[0] and _commands(file))]
-    )
-
-
-def _commands(file: Path) -> str:
-    return "\n".join(
-        (
-            f"e2llm-opt check {file} INVENTORY.yaml",
-            f"e2llm-opt simulate {file} INVENTORY.yaml",
-            f"e2llm-opt explain {file}",
-        )
-    )
+    assert done.stdout.startswith("<!doctype html>")
+    for text in ("Commands of exo", "exo --api-port", f"e2llm-opt explain {file}"):
+        assert text in " ".join(read(done.stdout).text)
 
 
 def test_a_notebook_shows_the_page_and_the_pictures(macs: tuple[Plan, Problem]) -> None:
