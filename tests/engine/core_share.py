@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "e2llm"
 """Of the names of groups: ``e2llm-PID``."""
-_PERIOD_US: Final = 10_000
+_PERIOD_US: Final = 5_000
 """The share holds within each period; short against the time of a token."""
 _FIRST, _SECOND = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 """Where the control groups of version 1 and 2 are."""
