@@ -6,8 +6,9 @@ import json
 import statistics
 import subprocess
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
+
+from tests.engine.programs import priority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from tests.engine.programs import Programs
 
 Row = dict[str, Any]
-_NICENESS: Final = "-10"
-"""Of what is measured, where the machine allows it: others should not be in the way."""
 _TIMEOUT_S: Final = 300.0
 
 
@@ -33,18 +32,21 @@ class Job:
         Words before the command: where it runs.
     options
         Of llama-bench.
+    repetitions
+        In each round; loading and warming up come on top.
     """
 
     model: Path
     place: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    repetitions: int = 2
 
 
 def measured(programs: Programs, jobs: Mapping[str, Job], *, rounds: int) -> dict[str, list[Row]]:
     """Return the rows of each of *jobs*, all of which run in turns, *rounds* times.
 
-    ``avg_ts`` of a row is the **median** of its rounds: one round that was disturbed does not
-    count.
+    ``avg_ts`` of a row is the **median** over all rounds: what else the machine does for a while
+    does not count.
     """
     found: dict[str, dict[str, list[Row]]] = {name: {} for name in jobs}
     for turn in range(1, rounds + 1):
@@ -65,7 +67,7 @@ def write_rows(rows: Sequence[Row], path: Path) -> Path:
 def _rows(programs: Programs, job: Job) -> list[Row]:
     words = (*priority(), *job.place, str(programs.bench), "-m", str(job.model))
     done = subprocess.run(
-        (*words, *job.options, "-r", "1", "-o", "json"),
+        (*words, *job.options, "-r", str(job.repetitions), "-o", "json"),
         check=False,
         capture_output=True,
         text=True,
@@ -77,20 +79,13 @@ def _rows(programs: Programs, job: Job) -> list[Row]:
     return rows
 
 
-@cache
-def priority() -> tuple[str, ...]:
-    """Return the words that give a command more of the machine; none where that is not allowed."""
-    words = ("nice", "-n", _NICENESS)
-    done = subprocess.run((*words, "true"), check=False, capture_output=True)
-    return words if done.returncode == 0 and not done.stderr else ()
-
-
 def _key(row: Row) -> str:
     return str([row[name] for name in ("n_prompt", "n_gen", "n_depth", "tensor_split")])
 
 
 def _median(rows: Sequence[Row]) -> Row:
-    return {**rows[0], "avg_ts": statistics.median(row["avg_ts"] for row in rows)}
+    samples = [speed for row in rows for speed in row["samples_ts"]]
+    return {**rows[0], "samples_ts": samples, "avg_ts": statistics.median(samples)}
 
 
 def _speeds(runs: Mapping[str, list[Row]] | Any) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,7 @@ PREFIX: Final = "e2llm"
 """Of the names of groups: ``e2llm-PID``."""
 _PERIOD_US: Final = 5_000
 """The share holds within each period; short against the time of a token."""
+_PATIENCE_S: Final = 5.0
 _FIRST, _SECOND = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 """Where the control groups of version 1 and 2 are."""
 
@@ -22,7 +24,7 @@ _FIRST, _SECOND = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 def core_share(share: float) -> Iterator[tuple[str, ...] | None]:
     """Yield the words that put a command into a group with *share* of one core.
 
-    None where the machine allows no such group. The group ends with the programs in it.
+    None where the machine allows no such group. Programs in the group must have ended before it does.
     """
     folder = _made(share)
     if folder is None:
@@ -31,7 +33,21 @@ def core_share(share: float) -> Iterator[tuple[str, ...] | None]:
     try:
         yield ("sh", "-c", f'echo $$ > {folder}/cgroup.procs && exec "$@"', "sh")
     finally:
-        folder.rmdir()
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a group; one whose last program has just ended may need a moment."""
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            folder.rmdir()
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+        else:
+            return
 
 
 def groups() -> list[Path]:

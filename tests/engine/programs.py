@@ -6,6 +6,7 @@ import os
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 BUILT: Final = ROOT / "build" / "llama.cpp" / VERSION / "build" / "bin"
 """Where ``make test-engine`` builds; ``LLAMA_CPP_BIN_DIR`` names another folder."""
+_NICENESS: Final = "-15"
+"""Of what is measured, where the machine allows it: others should not be in the way."""
 _PATIENCE_S: Final = 5.0
 """A process that is asked to end has so long before it is killed [s]."""
 
@@ -49,6 +52,14 @@ def programs() -> Programs:
             raise FileNotFoundError(f"{folder} has no {name}: make test-engine builds it")
         found.append(file)
     return Programs(server=found[0], bench=found[1], rpc_server=found[2])
+
+
+@cache
+def priority() -> tuple[str, ...]:
+    """Return the words that give a command more of the machine; none where that is not allowed."""
+    words = ("nice", "-n", _NICENESS)
+    done = subprocess.run((*words, "true"), check=False, capture_output=True)
+    return words if done.returncode == 0 and not done.stderr else ()
 
 
 @contextmanager

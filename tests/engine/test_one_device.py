@@ -28,7 +28,7 @@ LARGE: Final = Shape(name="large", layers=16, width=1536, ffn=4224, kv_heads=6)
 SHAPES: Final = {shape.name: shape for shape in (SMALL, MIDDLE, LARGE)}
 WEIGHTS: Final = ("f16", "q8_0")
 PROMPT_TOKENS, ANSWER_TOKENS = 128, 12
-ROUNDS: Final = 7
+ROUNDS: Final = 5
 PLAIN: Final = ("-t", "1", "--repack", "0")
 """One thread, and weights as in the file: what an RPC worker does, too."""
 DECODE_WITHIN, PREFILL_WITHIN = 0.15, 0.25

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.engine.hosts import free_port
-from tests.engine.programs import running
+from tests.engine.programs import priority, running
 
 if TYPE_CHECKING:
     import subprocess
@@ -50,9 +50,9 @@ def worker(
         When it does not come to listen; with what it said.
     """
     port = free_port()
-    pinned = (*share, *on_core(core), str(programs.rpc_server))
-    command = host.command(*pinned, "-H", host.address, "-p", str(port), "-t", "1")
-    with running(command, log) as process:
+    words = (str(programs.rpc_server), "-H", host.address, "-p", str(port), "-t", "1")
+    inside = host.command(*on_core(core), *words)
+    with running((*priority(), *share, *inside), log) as process:
         _await(process, port, log)
         yield Worker(endpoint=f"{host.address}:{port}", process=process, log=log)
 
