@@ -11,12 +11,13 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 CODE := e2llm_opt tests benchmarks docs examples
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench headline coverage mutation docs schema clean
+.PHONY: help install demo test test-all test-engine lint format bench headline coverage mutation docs schema clean
 
 help:
 	@echo "make demo      plan every file in examples/, check each plan, show the testbed's"
 	@echo "make test      the tests that take seconds"
 	@echo "make test-all  all tests, more random examples (EXAMPLES=$(EXAMPLES))"
+	@echo "make test-engine  predict and measure llama.cpp here (5 minutes, the first time 20: it is built)"
 	@echo "make lint      ruff, mypy, import contracts, spelling"
 	@echo "make format    let ruff lay out and fix what it can"
 	@echo "make bench     measure everything, write docs/benchmarks.md (some minutes)"
@@ -54,11 +55,19 @@ demo: $(STAMP)
 	$(BIN)/e2llm-opt plan examples/e2llm-testbed.yaml
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 --benchmark-disable -m "not slow" tests benchmarks
+	$(BIN)/python -m pytest -q -n 2 --benchmark-disable -m "not slow and not engine" tests benchmarks
 
 test-all: $(STAMP)
 	HYPOTHESIS_PROFILE=nightly HYPOTHESIS_EXAMPLES=$(EXAMPLES) \
-	    $(BIN)/python -m pytest -q -n 2 --benchmark-disable tests benchmarks
+	    $(BIN)/python -m pytest -q -n 2 --benchmark-disable -m "not engine" tests benchmarks
+
+# LLAMA_CPP_BIN_DIR=…  takes a build of your own, with llama-bench, llama-server and the RPC worker.
+LLAMA_CPP := build/llama.cpp
+
+test-engine: $(STAMP)
+	@$(PIP) --editable '.[test,engine]'
+	@test -n "$(LLAMA_CPP_BIN_DIR)" || PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/engine/build.py $(LLAMA_CPP)
+	$(BIN)/python -m pytest -s -v -m engine tests/engine
 
 lint: $(STAMP)
 	$(BIN)/ruff check $(CODE)
@@ -81,7 +90,7 @@ headline: $(STAMP)
 # without the tests that take minutes then.
 coverage: $(STAMP)
 	NUMBA_DISABLE_JIT=1 HYPOTHESIS_PROFILE=coverage \
-	    $(BIN)/python -m pytest -q -n 2 --benchmark-disable -m "not slow and not needs_jit" \
+	    $(BIN)/python -m pytest -q -n 2 --benchmark-disable -m "not slow and not engine and not needs_jit" \
 	    --cov --cov-report=term tests
 
 mutation: $(STAMP)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.engine.programs import priority
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tests.engine.programs import Programs
@@ -88,7 +88,7 @@ def _median(rows: Sequence[Row]) -> Row:
     return {**rows[0], "samples_ts": samples, "avg_ts": statistics.median(samples)}
 
 
-def _speeds(runs: Mapping[str, list[Row]] | Any) -> Iterator[str]:
+def _speeds(runs: Iterable[list[Row]]) -> Iterator[str]:
     for rows in runs:
         prompt, answer = rows[-1]["n_prompt"], rows[-1]["n_gen"]
         what = f"pp{prompt}" if prompt else f"tg{answer}"

@@ -24,7 +24,7 @@ _FIRST, _SECOND = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 def core_share(share: float) -> Iterator[tuple[str, ...] | None]:
     """Yield the words that put a command into a group with *share* of one core.
 
-    None where the machine allows no such group. Programs in the group must have ended before it does.
+    None where the machine allows no such group. Its programs must end before it does.
     """
     folder = _made(share)
     if folder is None:

@@ -82,9 +82,7 @@ def _namespaces(bandwidth_mbit_s: float, latency_ms: float) -> Iterator[TwoHosts
     _remove_leftovers()
     subnet = f"10.{os.getpid() // 250 % 250}.{os.getpid() % 250}"
     names = [f"{PREFIX}-{os.getpid()}-{end}" for end in "ab"]
-    hosts = [
-        Host(namespace=name, address=f"{subnet}.{i}") for i, name in enumerate(names, start=1)
-    ]
+    hosts = [Host(namespace=name, address=f"{subnet}.{i}") for i, name in enumerate(names, start=1)]
     try:
         for name in names:
             _ip("netns", "add", name)

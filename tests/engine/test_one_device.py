@@ -59,7 +59,9 @@ def pairs(speeds: Speeds, folder: Path, results: Results) -> dict[tuple[str, str
     """Of each size and format as the one held out: decode and prefill."""
     found = {}
     for size, weights in speeds:
-        others = [s for (other, form), s in speeds.items() if (other == size, form) == (False, weights)]
+        others = [
+            s for (other, form), s in speeds.items() if (other == size, form) == (False, weights)
+        ]
         rows = {"core": chain.from_iterable(others)}
         device = calibrated(rows, folder / f"without-{size}-{weights}")
         for row in speeds[size, weights]:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from e2llm_opt import runtime
+from tests.engine.bed import TooSmallError, bed
 from tests.engine.bench import Job, Row, measured
 from tests.engine.calibration import calibrated, predicted, prediction
-from tests.engine.core_share import core_share
-from tests.engine.hosts import measured_link, two_hosts
 from tests.engine.random_models import written
 from tests.engine.results import HEADING, Pair, shown
 from tests.engine.test_one_device import LARGE, MIDDLE, PLAIN, SMALL
-from tests.engine.workers import on_core, worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +20,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt.inventory.inventory import Inventory
     from e2llm_opt.runtime import Runtime
-    from tests.engine.hosts import TwoHosts
+    from tests.engine.bed import Bed
     from tests.engine.programs import Programs
     from tests.engine.results import Results
 
@@ -36,55 +31,19 @@ CUTS: Final = ((2, 10), (4, 8), (6, 6), (8, 4), (10, 2))
 """Layers of the model of middle size on the slow worker, and on the other."""
 HOP_CUT: Final = (4, 4)
 """Of the small model, which tells what a hop costs."""
-SLOW_SHARE: Final = 0.3
-"""Of its core that the slow worker gets."""
-BANDWIDTH_MBIT_S, LATENCY_MS = 300.0, 1.0
 LENGTHS: Final = ("-p", "64", "-n", "10")
 ROUNDS: Final = 5
 
 Cut = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bed:
-    """Two workers, where each can be measured alone, and where the head process runs."""
-
-    hosts: TwoHosts
-    rpc: tuple[str, ...]
-    slow: tuple[str, ...]
-    fast: tuple[str, ...]
-    words: str
-    bandwidth_bytes_per_s: float
-    latency_s: float
-
-
 @pytest.fixture(scope="module")
-def testbed(engine: Programs, folder: Path) -> Iterator[Bed]:
-    """The slow worker on the first host; the other with the head process on the second."""
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
-        pytest.skip("two workers need two cores")
-    with ExitStack() as stack:
-        share = stack.enter_context(core_share(SLOW_SHARE))
-        if share is None:
-            pytest.skip("without control groups both workers are equal, and so are all cuts")
-        hosts = stack.enter_context(two_hosts(BANDWIDTH_MBIT_S, LATENCY_MS))
-        bandwidth, latency = measured_link(hosts)
-        slow = stack.enter_context(
-            worker(engine, hosts.first, core=cores[0], log=folder / "slow.log", share=share)
-        )
-        fast = stack.enter_context(
-            worker(engine, hosts.second, core=cores[1], log=folder / "fast.log")
-        )
-        yield Bed(
-            hosts=hosts,
-            rpc=("--rpc", f"{slow.endpoint},{fast.endpoint}", "-dev", "RPC0/RPC1", "-ngl", "99"),
-            slow=(*share, *on_core(cores[0])),
-            fast=on_core(cores[1]),
-            words=f"{hosts.words}; slow worker: {SLOW_SHARE:.0%} of its core",
-            bandwidth_bytes_per_s=bandwidth,
-            latency_s=latency,
-        )
+def workers(engine: Programs, folder: Path) -> Iterator[Bed]:
+    try:
+        with bed(engine, folder) as made:
+            yield made
+    except TooSmallError as reason:
+        pytest.skip(str(reason))
 
 
 def split(*cuts: Cut) -> str:
@@ -93,15 +52,15 @@ def split(*cuts: Cut) -> str:
 
 
 @pytest.fixture(scope="module")
-def rows(engine: Programs, folder: Path, testbed: Bed) -> dict[str, list[Row]]:
+def rows(engine: Programs, folder: Path, workers: Bed) -> dict[str, list[Row]]:
     """Each worker alone with two sizes, one cut of the small model, all cuts of the middle one."""
     models = {s.name: written(s, WEIGHTS, folder / "models") for s in (SMALL, MIDDLE, LARGE)}
     alone = {
         f"{name} {size}": Job(model=models[size], place=place, options=(*PLAIN, *LENGTHS))
-        for name, place in (("slow", testbed.slow), ("fast", testbed.fast))
+        for name, place in (("slow", workers.slow_place), ("fast", workers.fast_place))
         for size in ("small", "large")
     }
-    place, options = testbed.hosts.second.command(), (*PLAIN, *LENGTHS, *testbed.rpc, "-ts")
+    place, options = workers.hosts.second.command(), (*PLAIN, *LENGTHS, *workers.rpc, "-ts")
     together = {
         name: Job(model=models[size], place=place, options=(*options, split(*cuts)), repetitions=1)
         for name, size, cuts in (("hop", "small", (HOP_CUT,)), ("cuts", "middle", CUTS))
@@ -110,11 +69,11 @@ def rows(engine: Programs, folder: Path, testbed: Bed) -> dict[str, list[Row]]:
 
 
 @pytest.fixture(scope="module")
-def devices(rows: dict[str, list[Row]], testbed: Bed, folder: Path) -> Inventory:
+def devices(rows: dict[str, list[Row]], workers: Bed, folder: Path) -> Inventory:
     """Both workers, each calibrated alone, with the link as a probe measured it."""
     link = (
-        f"[{{between: [slow, fast], latency_ms: {1e3 * testbed.latency_s:.4f}, "
-        f"bandwidth_mbit_s: {8e-6 * testbed.bandwidth_bytes_per_s:.1f}}}]"
+        f"[{{between: [slow, fast], latency_ms: {1e3 * workers.latency_s:.4f}, "
+        f"bandwidth_mbit_s: {8e-6 * workers.bandwidth_bytes_per_s:.1f}}}]"
     )
     own = {name: rows[f"{name} small"] + rows[f"{name} large"] for name in ("slow", "fast")}
     return calibrated(own, folder / "pipeline", link)
@@ -137,7 +96,7 @@ def pairs(
     rows: dict[str, list[Row]],
     devices: Inventory,
     llama_cpp: Runtime,
-    testbed: Bed,
+    workers: Bed,
     results: Results,
 ) -> dict[str, dict[Cut, Pair]]:
     """Phase and cut -> what was predicted and measured."""
@@ -147,9 +106,9 @@ def pairs(
         pair = Pair(predicted=predicted(devices, row, cut, llama_cpp), measured=row["avg_ts"])
         found["prefill" if row["n_prompt"] else "decode"][cut] = pair
     facts = {
-        "testbed": testbed.words,
-        "bandwidth_mbit_s": 8e-6 * testbed.bandwidth_bytes_per_s,
-        "latency_ms": 1e3 * testbed.latency_s,
+        "workers": workers.words,
+        "bandwidth_mbit_s": 8e-6 * workers.bandwidth_bytes_per_s,
+        "latency_ms": 1e3 * workers.latency_s,
         "hop_overhead_ms": 1e3 * llama_cpp.hop_overhead_s,
     }
     table = [
