@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from tests.engine import stop_and_go
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,18 +24,40 @@ _FIRST, _SECOND = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 """Where the control groups of version 1 and 2 are."""
 
 
-@contextmanager
-def core_share(share: float) -> Iterator[tuple[str, ...] | None]:
-    """Yield the words that put a command into a group with *share* of one core.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """How a command is held to a share of its core.
 
-    None where the machine allows no such group. Its programs must end before it does.
+    Parameters
+    ----------
+    outside, inside
+        Words before a command, and before it but within a namespace, where ``/sys`` is another.
+    words
+        The same for people.
+    """
+
+    outside: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
+    words: str = "its core"
+
+
+WHOLE: Final = Share()
+
+
+@contextmanager
+def core_share(share: float) -> Iterator[Share]:
+    """Make a control group with *share* of one core; commands are stopped and go on without one.
+
+    The programs in the group must end before it does.
     """
     folder = _made(share)
     if folder is None:
-        yield None
+        inside = (sys.executable, str(Path(stop_and_go.__file__)), str(share))
+        yield Share(inside=inside, words=f"{share:.0%} of its core, stopped for the rest")
         return
     try:
-        yield ("sh", "-c", f'echo $$ > {folder}/cgroup.procs && exec "$@"', "sh")
+        enter = ("sh", "-c", f'echo $$ > {folder}/cgroup.procs && exec "$@"', "sh")
+        yield Share(outside=enter, words=f"{share:.0%} of its core by a control group")
     finally:
         _remove(folder)
 

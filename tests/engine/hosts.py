@@ -70,10 +70,11 @@ def two_hosts(bandwidth_mbit_s: float, latency_ms: float) -> Iterator[TwoHosts]:
     """Make two hosts with a link as slow as asked, or as the machine allows, and remove them."""
     with ExitStack() as stack:
         try:
-            yield stack.enter_context(_namespaces(bandwidth_mbit_s, latency_ms))
+            hosts = stack.enter_context(_namespaces(bandwidth_mbit_s, latency_ms))
         except NotAllowedError as reason:
             here = Host(address=_LOOPBACK)
-            yield TwoHosts(first=here, second=here, words=f"loopback, as shown by: {reason}")
+            hosts = TwoHosts(first=here, second=here, words=f"loopback ({reason})")
+        yield hosts
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -73,7 +74,9 @@ def pairs(speeds: Speeds, folder: Path, results: Results) -> dict[tuple[str, str
         {"phase": phase, "size": size, "weights": weights, **pair.to_dict()}
         for (phase, size, weights), pair in found.items()
     ]
-    results.add("held_out_size", {"tokens_per_s": "predicted, measured"}, table)
+    some = next(iter(speeds.values()))[0]
+    facts = {"date": f"{datetime.now(tz=UTC):%Y-%m-%d}", "cpu": some["cpu_info"]}
+    results.add("held_out_size", facts, table)
     lines = [f"{' '.join(key):<22} {pair}" for key, pair in sorted(found.items())]
     shown("a size that was left out, tokens/s", [f"{'':<22} {HEADING}", *lines])
     return found

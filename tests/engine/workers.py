@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.engine.core_share import WHOLE
 from tests.engine.hosts import free_port
 from tests.engine.programs import priority, running
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
+    from tests.engine.core_share import Share
     from tests.engine.hosts import Host
     from tests.engine.programs import Programs
 
@@ -35,14 +37,9 @@ class Worker:
 
 @contextmanager
 def worker(
-    programs: Programs, host: Host, *, core: int, log: Path, share: Sequence[str] = ()
+    programs: Programs, host: Host, *, core: int, log: Path, share: Share = WHOLE
 ) -> Iterator[Worker]:
     """Run a worker with one thread on *core* of *host*, and stop it.
-
-    Parameters
-    ----------
-    share
-        Words that hold a command to a share of its core (:mod:`tests.engine.core_share`).
 
     Raises
     ------
@@ -51,8 +48,8 @@ def worker(
     """
     port = free_port()
     words = (str(programs.rpc_server), "-H", host.address, "-p", str(port), "-t", "1")
-    inside = host.command(*on_core(core), *words)
-    with running((*priority(), *share, *inside), log) as process:
+    inside = host.command(*share.inside, *on_core(core), *words)
+    with running((*priority(), *share.outside, *inside), log) as process:
         _await(process, port, log)
         yield Worker(endpoint=f"{host.address}:{port}", process=process, log=log)
 
