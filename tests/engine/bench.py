@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.engine.programs import Programs
 
 Row = dict[str, Any]
+PLAIN: Final = ("-t", "1", "--repack", "0")
+"""One thread, and weights as in the file: what an RPC worker does, too."""
 _TIMEOUT_S: Final = 300.0
 
 

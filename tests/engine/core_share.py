@@ -52,7 +52,7 @@ def core_share(share: float) -> Iterator[Share]:
     """
     folder = _made(share)
     if folder is None:
-        inside = (sys.executable, str(Path(stop_and_go.__file__)), str(share))
+        inside = (sys.executable, str(stop_and_go.PATH), str(share))
         yield Share(inside=inside, words=f"{share:.0%} of its core, stopped for the rest")
         return
     try:

@@ -72,6 +72,11 @@ class Shape:
         }
 
 
+SMALL: Final = Shape(name="small", layers=8, width=1024, ffn=2816, kv_heads=4)
+MIDDLE: Final = Shape(name="middle", layers=12, width=1280, ffn=3520, kv_heads=5)
+LARGE: Final = Shape(name="large", layers=16, width=1536, ffn=4224, kv_heads=6)
+
+
 def written(shape: Shape, weights: str, folder: Path) -> Path:
     """Return the file of a model in *folder*, written unless it is there."""
     path = folder / f"random-{shape.name}-{weights}.gguf"

@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+PATH: Final = Path(__file__)
 PERIOD_S: Final = 0.01
 """Short against the time of a token, long against that of a signal."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine import core_share as core_shares
-from tests.engine import hosts
+from tests.engine import stop_and_go
 from tests.engine.core_share import core_share
 from tests.engine.hosts import measured_link, two_hosts
 from tests.engine.workers import on_core
@@ -20,7 +21,7 @@ BUSY = "import time; end = time.process_time() + 0.3\nwhile time.process_time() 
 
 
 def test_without_namespaces_both_hosts_are_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts.shutil, "which", lambda _: None)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
     with two_hosts(100.0, 1.0) as found:
         assert found.first == found.second
         assert not found.is_shaped
@@ -57,7 +58,7 @@ def test_a_program_has_its_share_of_a_core(
 def test_a_stopped_program_ends_with_what_stops_it(tmp_path: Path) -> None:
     waiting = f"import pathlib, os, time; pathlib.Path({str(tmp_path / 'pid')!r}).write_text("
     waiting += "str(os.getpid())); time.sleep(60)"
-    script = Path(core_shares.stop_and_go.__file__)
+    script = stop_and_go.PATH
     with subprocess.Popen((sys.executable, script, "0.5", sys.executable, "-c", waiting)) as run:
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
             assert run.poll() is None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.engine.bench import Job, measured
+from tests.engine.bench import PLAIN, Job, measured
 from tests.engine.calibration import calibrated, predicted
-from tests.engine.random_models import Shape, written
+from tests.engine.random_models import LARGE, MIDDLE, SMALL, written
 from tests.engine.results import HEADING, Pair, shown
 from tests.engine.workers import on_core
 
@@ -23,15 +23,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 
-SMALL: Final = Shape(name="small", layers=8, width=1024, ffn=2816, kv_heads=4)
-MIDDLE: Final = Shape(name="middle", layers=12, width=1280, ffn=3520, kv_heads=5)
-LARGE: Final = Shape(name="large", layers=16, width=1536, ffn=4224, kv_heads=6)
 SHAPES: Final = {shape.name: shape for shape in (SMALL, MIDDLE, LARGE)}
 WEIGHTS: Final = ("f16", "q8_0")
 PROMPT_TOKENS, ANSWER_TOKENS = 128, 12
 ROUNDS: Final = 5
-PLAIN: Final = ("-t", "1", "--repack", "0")
-"""One thread, and weights as in the file: what an RPC worker does, too."""
 DECODE_WITHIN, PREFILL_WITHIN = 0.15, 0.25
 
 Speeds = dict[tuple[str, str], list["Row"]]

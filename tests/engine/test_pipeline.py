@@ -8,11 +8,10 @@ import pytest
 
 from e2llm_opt import runtime
 from tests.engine.bed import TooSmallError, bed
-from tests.engine.bench import Job, Row, measured
+from tests.engine.bench import PLAIN, Job, Row, measured
 from tests.engine.calibration import calibrated, predicted, prediction
-from tests.engine.random_models import Shape, written
+from tests.engine.random_models import MIDDLE, SMALL, Shape, written
 from tests.engine.results import HEADING, Pair, shown
-from tests.engine.test_one_device import MIDDLE, PLAIN, SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
