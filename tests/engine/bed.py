@@ -52,11 +52,13 @@ class Bed:
     bandwidth_bytes_per_s: float
     latency_s: float
 
-    @property
-    def rpc(self) -> tuple[str, ...]:
-        """Options that make llama.cpp use both workers, the slow one for the first layers."""
+    def rpc(self, between: str = "/") -> tuple[str, ...]:
+        """Return options for both workers, the slow one for the first layers.
+
+        Devices are separated by ``/`` for llama-bench, by ``,`` for llama-server.
+        """
         servers = f"{self.slow.endpoint},{self.fast.endpoint}"
-        return ("--rpc", servers, "-dev", "RPC0/RPC1", "-ngl", "99")
+        return ("--rpc", servers, "-dev", f"RPC0{between}RPC1", "-ngl", "99")
 
 
 class TooSmallError(Exception):

@@ -66,7 +66,7 @@ def rows(engine: Programs, folder: Path, workers: Bed) -> dict[str, list[Row]]:
         f"{size} {cut[0]}+{cut[1]}": Job(
             model=models[size],
             place=workers.hosts.second.command(),
-            options=(*options, *workers.rpc, "-ts", split(cut)),
+            options=(*options, *workers.rpc(), "-ts", split(cut)),
             repetitions=1,
         )
         for size, cut in (("small", HOP_CUT), *(("deep", cut) for cut in CUTS))
