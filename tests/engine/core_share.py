@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -62,6 +62,14 @@ def core_share(share: float) -> Iterator[Share]:
         _remove(folder)
 
 
+def _remove_leftovers() -> None:
+    """Remove the groups of runs that were killed before they could."""
+    for folder in groups():
+        if not Path("/proc", folder.name.split("-")[1]).exists():
+            with suppress(OSError):  # its programs are still ending
+                folder.rmdir()
+
+
 def _remove(folder: Path) -> None:
     """Remove a group; one whose last program has just ended may need a moment."""
     until = time.monotonic() + _PATIENCE_S
@@ -82,6 +90,7 @@ def groups() -> list[Path]:
 
 
 def _made(share: float) -> Path | None:
+    _remove_leftovers()
     is_first = (_FIRST / "cpu.cfs_quota_us").exists()
     folder = (_FIRST if is_first else _SECOND) / f"{PREFIX}-{os.getpid()}"
     quota_us = round(share * _PERIOD_US)

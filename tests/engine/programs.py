@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,9 +56,21 @@ def programs() -> Programs:
 
 
 @cache
+def tied() -> tuple[str, ...]:
+    """Return the words that end a command when this process is killed; none where unknown."""
+    return _if_allowed(("setpriv", "--pdeathsig", "TERM", "--"))
+
+
+@cache
 def priority() -> tuple[str, ...]:
     """Return the words that give a command more of the machine; none where that is not allowed."""
-    words = ("nice", "-n", _NICENESS)
+    return _if_allowed(("nice", "-n", _NICENESS))
+
+
+def _if_allowed(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return *words* where a command behind them runs and nobody complains."""
+    if shutil.which(words[0]) is None:
+        return ()
     done = subprocess.run((*words, "true"), check=False, capture_output=True)
     return words if done.returncode == 0 and not done.stderr else ()
 
@@ -67,7 +80,7 @@ def running(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[byte
     """Run *command* in the background, what it prints going to *log*; end it whatever happens."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            (*tied(), *command), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
     try:
         yield process
