@@ -17,7 +17,7 @@ help:
 	@echo "make demo      plan every file in examples/, check each plan, show the testbed's"
 	@echo "make test      the tests that take seconds"
 	@echo "make test-all  all tests, more random examples (EXAMPLES=$(EXAMPLES))"
-	@echo "make test-engine  predict and measure llama.cpp here (5 minutes, the first time 20: it is built)"
+	@echo "make test-engine  predict and measure llama.cpp here (6 minutes; the first time 20 more, to build it)"
 	@echo "make lint      ruff, mypy, import contracts, spelling"
 	@echo "make format    let ruff lay out and fix what it can"
 	@echo "make bench     measure everything, write docs/benchmarks.md (some minutes)"

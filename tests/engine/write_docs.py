@@ -37,7 +37,7 @@ def _lines(tables: dict[str, Any]) -> Iterator[str]:
         ),
     )
     yield (
-        f"Two workers, {pipeline['workers']}. A probe of the link measured "
+        f"Two workers: {pipeline['workers']}. A probe of the link measured "
         f"{pipeline['bandwidth_mbit_s']:.0f} Mbit/s and {pipeline['latency_ms']:.2g} ms; a hop "
         f"costs {pipeline['hop_overhead_ms']:.1f} ms on top, fitted to another model."
     )
