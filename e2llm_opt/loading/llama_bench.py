@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.errors import Fault, InputError
@@ -125,7 +126,10 @@ def _run(row: Row, file: str, line: int) -> Run:
         tokens=prompt or whole(row["n_gen"]),
         depth=max(whole(row.get("n_depth")), 0),
         hardware=gpu if gpu and gpu_layers != 0 else _text(row, "cpu_info"),
-        models=models_of(model_type, filename, positive(row.get("model_n_params"))),
+        models=(
+            *_own_file(filename, file),
+            *models_of(model_type, filename, positive(row.get("model_n_params"))),
+        ),
         weights=weights_of(model_type, filename),
         kv_cache=_text(row, "type_k"),
         size_bytes=positive(row.get("model_size")),
@@ -133,6 +137,12 @@ def _run(row: Row, file: str, line: int) -> Run:
         is_on_gpu=bool(gpu) and gpu_layers != 0 if "gpu_info" in row else None,
         chunk_tokens=min((size for size in chunks if size > 0), default=0),
     )
+
+
+def _own_file(filename: str, file: str) -> tuple[str, ...]:
+    """Return the model's file, which knows every byte, if it is where the row says."""
+    is_there = filename.lower().endswith(".gguf") and (Path(file).parent / filename).is_file()
+    return (filename,) if is_there else ()
 
 
 def _text(row: Row, key: str) -> str:

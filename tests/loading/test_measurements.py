@@ -16,7 +16,10 @@ from e2llm_opt.loading.load import problem_from_mapping
 from e2llm_opt.loading.measured_run import Run
 from e2llm_opt.loading.measurements import Named, Readings, read_measurements
 from e2llm_opt.loading.setup import Setup, catalogue_key, load_setup
+from e2llm_opt.model.build import build_model
+from e2llm_opt.model.gguf_file import load_gguf
 from e2llm_opt.speed import Phase
+from tests.model.gguf_samples import dense
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,6 +122,26 @@ def test_every_form_of_llama_bench_says_the_same(bench: Bench, text: str) -> Non
     for m in (prefill, decode):
         assert (m.device, m.facts.name, m.weights) == ("tower", "llama-3.1-8b", "q4_k_m")
         assert (m.kv_cache, m.chunk_tokens, m.batch) == ("f16", 512, 1)
+
+
+def test_the_model_s_own_file_is_read_where_it_lies(bench: Bench, tmp_path: Path) -> None:
+    """Its header knows every byte, and the model may be one that no catalogue has."""
+    path = dense().write(tmp_path / "mine.gguf")
+    model = build_model(load_gguf(path), weights="q4_k_m")
+    size = sum(model.layer_dense_bytes) + model.head_bytes + model.embedding_bytes
+    row = {**ROW, "model_type": "llama ?B Q4_K - Medium", "model_size": size}
+    for filename in (path.name, str(path)):
+        (m,) = bench.read(json.dumps([{**row, "model_filename": filename}])).measurements
+        assert m.facts == load_gguf(path)
+    path.unlink()
+    said = bench.refused(json.dumps([{**row, "model_filename": path.name}]))
+    assert "it is not known which model ran" in said
+
+
+def test_a_file_of_that_name_and_another_size_is_not_what_ran(bench: Bench, tmp_path: Path) -> None:
+    path = dense().write(tmp_path / "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf")
+    (m,) = bench.read(json.dumps([{**ROW, "model_filename": path.name}])).measurements
+    assert m.facts.name == "llama-3.1-8b"
 
 
 def test_an_old_version_without_many_fields_is_read(bench: Bench) -> None:
