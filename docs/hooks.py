@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 import e2llm_opt
-
-if TYPE_CHECKING:
-    from mkdocs.structure.pages import Page
 
 _EVERY_NAME = "<!-- every public name -->"
 
 
-def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Return the text of *page* with the names of the package in place of their mark."""
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Return the text of a page with the names of the package in place of their mark."""
     if _EVERY_NAME in markdown:
         markdown = markdown.replace(_EVERY_NAME, "\n".join(_directives()))
     return re.sub(r"\[([^\]]*)\]\((\.\./[^)]*)\)", _outside, markdown)
@@ -23,7 +19,9 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 def _directives() -> list[str]:
     names = sorted(set(e2llm_opt.__all__) - {"__version__"})
-    return [f"::: e2llm_opt.{e2llm_opt._HOME[name]}.{name}\n" for name in names]
+    homes = {name: getattr(getattr(e2llm_opt, name), "__module__", "") for name in names}
+    homes |= {"PLANNERS": "e2llm_opt.planners"}  # a constant does not know where it stands
+    return [f"::: {home}.{name}\n" for name, home in homes.items()]
 
 
 def _outside(match: re.Match[str]) -> str:
