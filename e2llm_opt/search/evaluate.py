@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 MANY_PAIRS = 1000
 """Pairs of PREFILL and DECODE replicas above which only the nearest exchange requests."""
 ROLE_CODES = {Role.PREFILL: kernel.PREFILL, Role.DECODE: kernel.DECODE, Role.MIXED: kernel.MIXED}
+Kind: TypeAlias = tuple[tuple[int, int, int], ...]
+"""Of a replica: (device or its class, start, stop) of each stage."""
 Roled: TypeAlias = "tuple[Sequence[Group], Ints]"
 """Groups, and rows of role codes for them [A, R]."""
 
@@ -95,7 +97,7 @@ class Evaluator:
         self.ranking = Ranking(candidates.costs, wait_unit_s)
         self.num_evaluations = 0
         self._transfers: dict[tuple[Cut, Cut], KvTransfer] = {}
-        self._exposures: dict[tuple[tuple[tuple[int, int, int], ...], ...], float] = {}
+        self._exposures: dict[tuple[Kind, Kind], float] = {}
         hosts = Counter(device.host for device in self.costs.problem.devices)
         self._are_alone = max(hosts.values()) == 1
         self._atlases = {variant: Atlas(candidates, variant) for variant in Variant}
@@ -185,46 +187,79 @@ class Evaluator:
             unloaded_latency_s=float(values[kernel.UNLOADED]),
         )
 
-    def wait_at(self, outcome: Outcome, rate_per_s: float) -> float:
-        """Return the mean waiting time of *outcome* at another arrival rate [s]; inf if too high.
+    def waits_at(self, outcome: Outcome, rates_per_s: Sequence[float]) -> list[float]:
+        """Return the mean waiting time of *outcome* at other arrival rates [s]; inf if too high.
 
         Requests go where they wait least at that rate.
         """
-        if rate_per_s >= outcome.traffic.capacity_per_s * (1 - 1e-9):
-            return np.inf
-        values, _, _ = self._queueing(outcome.replicas, rate_per_s)
-        return float(values[kernel.WAITING])
+        transfer, _ = self._transfers_of(outcome.replicas)
+        most = outcome.traffic.capacity_per_s * (1 - 1e-9)
+        return [
+            float(self._evaluated(outcome.replicas, transfer, rate)[0][kernel.WAITING])
+            if rate < most
+            else np.inf
+            for rate in rates_per_s
+        ]
 
-    def _queueing(
-        self, replicas: tuple[Candidate, ...], rate_per_s: float | None = None
-    ) -> tuple[Floats, Floats, Moves]:
-        """Figures and rates with links left out, and the KV transfers between the replicas.
-
-        At the workload's arrival rate where none is given.
-        """
-        num = len(replicas)
-        found = [[c if c.role is role else None for role in Role] for c in replicas]
-        first = [i for i, c in enumerate(replicas) if c.role is Role.PREFILL]
-        second = [j for j, c in enumerate(replicas) if c.role is Role.DECODE]
-        is_large = len(first) * len(second) > MANY_PAIRS
-        moves: Moves = {}
-        transfer = np.full((num, num), np.inf)
-        for i, j in product(first, second):
-            if is_large:
-                transfer[i, j] = self._exposed(replicas[i], replicas[j])
-            else:
-                moves[i, j] = self._transfer(replicas[i], replicas[j])
-                transfer[i, j] = moves[i, j].exposed_s
-        most = max((c.slots for c in replicas), default=1)
-        workload = self.costs.problem.workload
-        if rate_per_s is not None:
-            workload = replace(workload, rate_per_s=rate_per_s)
-        pool = pool_of(found, transfer, workload, most)
-        roles = np.array([ROLE_CODES[c.role] for c in replicas], dtype=np.int64)
-        values, rates = kernel.evaluate(pool, roles)
-        if is_large:
+    def _queueing(self, replicas: tuple[Candidate, ...]) -> tuple[Floats, Floats, Moves]:
+        """Figures and rates with links left out, and the KV transfers between the replicas."""
+        transfer, moves = self._transfers_of(replicas)
+        values, rates = self._evaluated(replicas, transfer, self.costs.problem.workload.rate_per_s)
+        if moves is None:
             moves = self._nearest(replicas, transfer, rates)
         return values, rates, moves
+
+    def _evaluated(
+        self, replicas: tuple[Candidate, ...], transfer: Floats, rate_per_s: float
+    ) -> tuple[Floats, Floats]:
+        """Figures and rates at an arrival rate, links left out."""
+        found = [[c if c.role is role else None for role in Role] for c in replicas]
+        most = max((c.slots for c in replicas), default=1)
+        workload = replace(self.costs.problem.workload, rate_per_s=rate_per_s)
+        pool = pool_of(found, transfer, workload, most)
+        roles = np.array([ROLE_CODES[c.role] for c in replicas], dtype=np.int64)
+        return kernel.evaluate(pool, roles)
+
+    def _transfers_of(self, replicas: tuple[Candidate, ...]) -> tuple[Floats, Moves | None]:
+        """KV transfer times of all pairs [R, R] [s], and the transfers where pairs are few."""
+        num = len(replicas)
+        first = [i for i, c in enumerate(replicas) if c.role is Role.PREFILL]
+        second = [j for j, c in enumerate(replicas) if c.role is Role.DECODE]
+        transfer = np.full((num, num), np.inf)
+        if len(first) * len(second) > MANY_PAIRS:
+            self._expose(replicas, (first, second), transfer)
+            return transfer, None
+        moves: Moves = {}
+        for i, j in product(first, second):
+            moves[i, j] = self._transfer(replicas[i], replicas[j])
+            transfer[i, j] = moves[i, j].exposed_s
+        return transfer, moves
+
+    def _expose(
+        self,
+        replicas: tuple[Candidate, ...],
+        pairs: tuple[list[int], list[int]],
+        transfer: Floats,
+    ) -> None:
+        """Write the transfer times of *pairs* into *transfer*, once for each pair of kinds.
+
+        Replicas of one kind have devices of the same classes and the same layers. That decides
+        where every device is alone on its host: no two of one class differ in their links. Else
+        every replica is of a kind of its own.
+        """
+        kinds: list[dict[Kind, list[int]]] = [{}, {}]
+        class_of = self.costs.classes.class_of
+        for side, rows in zip(kinds, pairs, strict=True):
+            for row in rows:
+                cut = replicas[row].cut
+                if self._are_alone:
+                    cut = tuple((class_of[d], start, stop) for d, start, stop in cut)
+                side.setdefault(cut, []).append(row)
+        for (one, sources), (other, targets) in product(kinds[0].items(), kinds[1].items()):
+            if (one, other) not in self._exposures:
+                move = self._transfer(replicas[sources[0]], replicas[targets[0]])
+                self._exposures[one, other] = move.exposed_s
+            transfer[np.ix_(sources, targets)] = self._exposures[one, other]
 
     def _nearest(self, replicas: tuple[Candidate, ...], transfer: Floats, rates: Floats) -> Moves:
         """Return transfers of the nearest pairs, the least latency first, enough for all requests.
@@ -239,22 +274,6 @@ class Evaluator:
         full = np.array([self.candidates.rate(replica) for replica in replicas])
         used = {*shared_out(near, rates), *shared_out(near, full)}
         return {(i, j): self._transfer(replicas[i], replicas[j]) for i, j in near if (i, j) in used}
-
-    def _exposed(self, source: Candidate, target: Candidate) -> float:
-        """Return the transfer time of :meth:`_transfer`, kept by device class where that decides.
-
-        It does where every device is alone on its host: no two of one class differ in their links.
-        """
-        class_of = self.costs.classes.class_of
-        if not self._are_alone:
-            return self._transfer(source, target).exposed_s
-        key = tuple(
-            tuple((class_of[d], start, stop) for d, start, stop in one.cut)
-            for one in (source, target)
-        )
-        if key not in self._exposures:
-            self._exposures[key] = self._transfer(source, target).exposed_s
-        return self._exposures[key]
 
     def _transfer(self, source: Candidate, target: Candidate) -> KvTransfer:
         key = (source.cut, target.cut)

@@ -71,14 +71,14 @@ def _load_curve(
     evaluator: Evaluator, outcome: Outcome, others: Sequence[_Version]
 ) -> Iterator[LoadPoint]:
     capacity = outcome.traffic.capacity_per_s
-    for share in _LOADS if 0 < capacity < math.inf else ():
-        rate = share * capacity
-        waits = [evaluator.wait_at(outcome, rate)]
-        waits += [one.evaluator.wait_at(one.outcome, rate) for one in others]
-        low, high = min(waits), max(waits)
+    rates = [share * capacity for share in _LOADS] if 0 < capacity < math.inf else []
+    waits = evaluator.waits_at(outcome, rates)
+    versions = [waits, *(one.evaluator.waits_at(one.outcome, rates) for one in others)]
+    for rate, own in zip(rates, zip(*versions, strict=True), strict=True):
+        low, high = min(own), max(own)
         yield LoadPoint(
             rate_per_s=rate,
-            waiting_time_s=waits[0],
+            waiting_time_s=own[0],
             waiting_time_interval_s=(low, high if high < math.inf else None),
         )
 

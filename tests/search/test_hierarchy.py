@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -132,8 +133,10 @@ def test_transfers_kept_by_class_are_those_of_the_devices(problem: Problem) -> N
         for replica in [one.candidates.at_cut(((d, 0, problem.model.num_layers),), Role.PREFILL)]
         if replica is not None
     ]
-    for source in replicas:
-        for target in replicas:
-            if source.cut != target.cut:
-                expected = one.evaluator._transfer(source, target).exposed_s
-                assert one.evaluator._exposed(source, target) == expected
+    transfer = np.full((len(replicas), len(replicas)), np.inf)
+    sources, targets = list(range(0, len(replicas), 2)), list(range(1, len(replicas), 2))
+    for first, second in ((sources, targets), (targets, sources)):  # no device is in both
+        one.evaluator._expose(tuple(replicas), (first, second), transfer)
+        for i, j in product(first, second):
+            expected = one.evaluator._transfer(replicas[i], replicas[j]).exposed_s
+            assert transfer[i, j] == expected
