@@ -1,4 +1,4 @@
-"""``e2llm-opt schema``: the JSON Schema of a plan."""
+"""``e2llm-opt schema``: the JSON Schemas of our files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import click
 
 
 @click.command("schema")
-def command() -> None:
-    """Print the JSON Schema of a plan.
+@click.argument("kind", type=click.Choice(["plan", "inventory"]), default="plan")
+def command(kind: str) -> None:
+    """Print the JSON Schema of a plan, or of an inventory.
 
     \b
     Examples:
       e2llm-opt schema > plan.schema.json
-      e2llm-opt schema | jsonschema --instance plan.json /dev/stdin
+      e2llm-opt schema inventory > inventory.schema.json
     """
-    from e2llm_opt.plan.json_file import plan_schema
+    if kind == "plan":
+        from e2llm_opt.plan.json_file import plan_schema as schema
+    else:
+        from e2llm_opt.loading.inventory_schema import inventory_schema as schema
 
-    sys.stdout.write(json.dumps(plan_schema(), indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(schema(), indent=2, ensure_ascii=False) + "\n")
