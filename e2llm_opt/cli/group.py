@@ -26,11 +26,16 @@ _COMMANDS = {
     "predict": "Say how fast given devices serve a model, without planning.",
     "sweep": "Plan a grid of inventories, models and workloads, on many workers.",
     "calibrate": "Fit an inventory's speeds to measured ones.",
+    "init": "Write a first inventory, by questions or by options.",
+    "import": "Turn what other tools print into an inventory.",
+    "probe": "Describe this machine as an entry of an inventory.",
     "catalog": "List known devices, models, weight formats and runtimes.",
     "schema": "Print the JSON Schema of a plan.",
     "completion": "Print what a shell needs to complete commands and options.",
 }
 """Command: its help in the list of commands. Its code stands in the module of its name."""
+_MODULES = {"import": "importing"}
+"""Command: its module, where its name is a word of Python."""
 
 
 class LazyGroup(click.Group):
@@ -46,7 +51,7 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"e2llm_opt.cli.{cmd_name}")
+        module = importlib.import_module(f"e2llm_opt.cli.{_MODULES.get(cmd_name, cmd_name)}")
         command: click.Command = module.command
         return command
 
@@ -93,6 +98,7 @@ def command_line() -> None:
       e2llm-opt compare homelab.yaml
       e2llm-opt predict --device rtx-4090 --model llama-3.1-8b --weights q4_k_m
       e2llm-opt calibrate homelab.yaml --measured bench.json
+      e2llm-opt import nvidia-smi tower.csv --into homelab.yaml
       e2llm-opt catalog devices jetson
 
     Exit codes: 0 done, 2 bad input, 3 no plan or violations, 130 interrupted, 1 a bug.
