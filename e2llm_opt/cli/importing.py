@@ -106,30 +106,24 @@ def command(
       kubectl get nodes -o json | e2llm-opt import kubernetes - -o lab.yaml
     """
     from e2llm_opt.importers.combine import combined
-    from e2llm_opt.importers.inventory import inventoried
 
-    target = output or into or "-"
     found = combined(_read(source, files, host), dict(names))
-    text = _existing(into) if into else ""
-    result = inventoried(found, source, into=text, file=into or "")
-    write_inventory(target, result.text)
-    if not quiet:
-        for note in result.notes:
-            click.echo(note, err=True)
+    write_found(found, source, into=into, output=output, is_quiet=quiet)
 
 
-def _existing(into: str) -> str:
-    """Return the text of a file that need not be there yet."""
+def write_found(
+    found: Found, source: str, *, into: str | None, output: str | None, is_quiet: bool
+) -> None:
+    """Write what was found, as a new inventory or into the text of one, and its notes."""
+    from e2llm_opt.importers.inventory import inventoried
+    from e2llm_opt.plan.output import STANDARD_OUTPUT, write_text_atomically
     from e2llm_opt.text_file import read_text
 
-    return read_text(into) if os.path.lexists(into) else ""
-
-
-def write_inventory(target: str, text: str) -> None:
-    """Write an inventory, whole or not at all."""
-    from e2llm_opt.plan.output import write_text_atomically
-
-    write_text_atomically(target, text)
+    text = read_text(into) if into and os.path.lexists(into) else ""
+    result = inventoried(found, source, into=text, file=into or "")
+    write_text_atomically(output or into or STANDARD_OUTPUT, result.text)
+    for note in () if is_quiet else result.notes:
+        click.echo(note, err=True)
 
 
 def _read(name: str, files: tuple[str, ...], host: str | None) -> list[Found]:

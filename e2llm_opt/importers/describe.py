@@ -32,8 +32,7 @@ def open_keys(item: Item) -> list[str]:
 
 def _device_item(device: FoundDevice, source: str) -> Item:
     memory = device.values.get("memory_gib")
-    is_cards = isinstance(memory, float) and not device.memory_is_ram
-    entry = catalogue_device(device.hardware, float(memory) if is_cards and memory else None)
+    entry = catalogue_device(device.hardware, float(memory) if memory else None)
     keys: dict[str, Any] = {"name": device.name}
     filled: set[str] = set()
     comments = {"": "\n".join(device.notes), "name": f"{source}, {device.where}"}

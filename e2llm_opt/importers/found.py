@@ -27,8 +27,6 @@ class FoundDevice:
         File and line.
     hardware
         The product as the source spells it, to be looked up in the catalogue; may be empty.
-    memory_is_ram
-        The memory is the host's RAM: it says how much there is, not which product it is.
     values
         Inventory keys that the source knows.
     notes
@@ -38,7 +36,6 @@ class FoundDevice:
     name: str
     where: str
     hardware: str = ""
-    memory_is_ram: bool = False
     values: Mapping[str, Value] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 _NOISE = {
     *VENDORS,
     *("gpu", "graphics", "generation", "edition", "series", "corporation", "workstation"),
-    *("shared", "developer", "kit", "engineering", "reference", "model", "rev", "super8gb"),
+    *("shared", "developer", "kit", "engineering", "reference"),
 }
 _FORMS = {"pcie", "sxm", "hbm3", "hbm2", "hbm2e", "hbm3e"}
+_DECORATION = re.compile(r"\([^)]*\)| w/ .*$| @ .*$|\bmodel b\b|\brev [\d.]+")
 _MEMORY = re.compile(r"^(\d+)gi?b$")
 _SAME_MEMORY = 0.2
 """Drivers show up to so much less than the card's name says, and a bit more in GiB."""
@@ -49,12 +50,14 @@ def catalogue_device(hardware: str, memory_gib: float | None = None) -> DeviceEn
     words = _words(hardware)
     exact = catalogue_key(hardware)
     found = [entry for entry in device_entries() if entry.key == exact]
+    if found and (exact == hardware or _fits(found[0], memory_gib)):
+        return found[0]
     found += [entry for names, entry in _entries() if words and words in names]
     found += [entry for names, entry in _entries() if _core(words) and _core(words) in names]
-    stated = _stated_gib(hardware)
-    fitting = [entry for entry in found if _fits(entry, memory_gib or stated)]
-    if stated and len(fitting) > 1:  # the name says which of two
-        fitting.sort(key=lambda entry: abs(entry.memory_gib - stated) > 1)
+    memory_gib = memory_gib or _stated_gib(hardware)
+    fitting = [entry for entry in found if _fits(entry, memory_gib)]
+    if memory_gib is not None:  # V100 with 16 or 32 GB, Jetson AGX Orin with 32 or 64
+        fitting.sort(key=lambda entry: abs(entry.memory_gib - memory_gib))
     return fitting[0] if fitting else None
 
 
@@ -84,7 +87,7 @@ def _entries() -> tuple[tuple[frozenset[frozenset[str]], DeviceEntry], ...]:
 
 def _words(name: str) -> frozenset[str]:
     """Return the words that tell products apart, without maker and memory."""
-    text = re.sub(r"\([^)]*\)", " ", name.lower())
+    text = _DECORATION.sub(" ", name.lower())
     words = re.findall(r"[a-z0-9+]+", re.sub(r"\b(\d+) (gi?b)\b", r"\1\2", text))
     if "hbm3" in words and "pcie" not in words:
         words.append("sxm")  # an H100 with HBM3 is the SXM one; the PCIe card has HBM2e

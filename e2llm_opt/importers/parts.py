@@ -170,7 +170,10 @@ def yaml_part(text: str, file: str) -> Part:
     document, faults = parse(text, file=file)
     faults.raise_if_any()
     return Part(
-        value=document.value, file=file, path=(), line_of=lambda path: document.place(path).line
+        value=document.value,
+        file=file,
+        path=(),
+        line_of=lambda path: document.place(path).line or 1,
     )
 
 

@@ -91,7 +91,6 @@ def _device(name: str, facts: Part) -> FoundDevice:
         name=usable_name(name),
         where=facts.where(),
         hardware=product,
-        memory_is_ram=True,
         values=values,
         notes=tuple(notes),
     )

@@ -57,7 +57,6 @@ def _devices(worker: Part) -> list[FoundDevice]:
             FoundDevice(
                 name=name,
                 where=worker.where(),
-                memory_is_ram=True,
                 values=values | common,
                 notes=("no cards: the CPU",),
             )
@@ -82,7 +81,6 @@ def _card(card: Part, host: str, common: dict[str, Value], num_cards: int) -> Fo
         name=usable_name(f"{host}-{number}") if num_cards > 1 else host,
         where=card.where(),
         hardware=card.at("name").text(),
-        memory_is_ram=card.at("memory", "is_unified_memory").value is True,
         values=values | common,
     )
 

@@ -13,13 +13,16 @@ from e2llm_opt.importers.parts import json_part
 if TYPE_CHECKING:
     import networkx as nx
 
+    from e2llm_opt.importers.parts import Part
+
 _TEXTS = {"type", "uuid", "host"}
 _NUMBERS = {
     *("memory_gib", "reserved_gib", "memory_bandwidth_gb_s", "fp16_tflops", "layer_overhead_us"),
     *("host_bus_gb_s", "host_memory_gib", "host_bandwidth_gb_s", "bus_gb_s", "power_w"),
     *("cost_per_hour", "count"),
 }
-_LINK_KEYS = {"bandwidth_mbit_s", "latency_ms", "interface", "duplex"}
+_RATES = {"bandwidth_mbit_s", "latency_ms"}
+_LINK_KEYS = {*_RATES, "interface", "duplex"}
 _RIGHT = "write networkx.node_link_data as JSON, or networkx.write_graphml"
 
 
@@ -72,7 +75,7 @@ def _device(name: str, known: dict[str, Any], where: str) -> FoundDevice:
         key: str(value) if key in _TEXTS else _number(value, where, f"node {name}: {key}")
         for key, value in known.items()
     }
-    return FoundDevice(name=name, where=at, hardware=hardware, memory_is_ram=True, values=values)
+    return FoundDevice(name=name, where=at, hardware=hardware, values=values)
 
 
 def _add_link(
@@ -148,7 +151,7 @@ def _from_json(text: str, where: str) -> nx.Graph[Any]:
         name = node.at("id")
         if not isinstance(name.value, str | int) or isinstance(name.value, bool):
             raise node.fault("a node without an id", _RIGHT)
-        rest = {key: part.value for key, part in node.entries().items() if key != "id"}
+        rest = _attributes(node, {"id"})
         graph.add_node(name.value, **rest)
     edges = root.at("links") if "links" in root.value else root.at("edges")
     for edge in edges.items():
@@ -156,10 +159,17 @@ def _from_json(text: str, where: str) -> nx.Graph[Any]:
         for key, end in zip(("source", "target"), ends, strict=True):
             if isinstance(end, list | dict) or end not in graph:
                 raise edge.at(key).fault(f"no node is called {str(end)[:60]!r}", _RIGHT)
-        drop = {"source", "target", "key"}
-        rest = {key: part.value for key, part in edge.entries().items() if key not in drop}
-        graph.add_edge(*ends, **rest)
+        graph.add_edge(*ends, **_attributes(edge, {"source", "target", "key"}))
     return graph
+
+
+def _attributes(part: Part, drop: set[str]) -> dict[str, Any]:
+    """Return the attributes of a node or an edge; a wrong number is refused with its line."""
+    entries = {key: entry for key, entry in part.entries().items() if key not in drop}
+    for key in entries:
+        if key in _NUMBERS | _RATES:
+            entries[key].number()
+    return {key: entry.value for key, entry in entries.items() if entry.value is not None}
 
 
 def _fault(where: str, path: str, wrong: str, right: str = _RIGHT) -> InputError:

@@ -81,7 +81,6 @@ def _device(node: Part) -> FoundDevice:
             name=name,
             where=node.where(),
             hardware=cpu,
-            memory_is_ram=True,
             values=values,
             notes=note,
         )

@@ -78,7 +78,6 @@ def _device(node: Part) -> FoundDevice:
         name=name,
         where=node.where(),
         hardware=hardware.at("gpu_name").text(),
-        memory_is_ram=hardware.at("device").value in {"mlx", "cpu", "mps"},
         values=values,
         notes=tuple(notes),
     )

@@ -82,9 +82,9 @@ def _nodes(
     notes = [f"instance {instance}"] if isinstance(instance, str) and instance else []
     if not cards:
         notes.append("no GPU among its resources: the CPU")
-    shared = {"where": kind.where(), "hardware": hardware, "memory_is_ram": not cards}
+    shared = {"where": kind.where(), "hardware": hardware}
     if cards <= 1:
-        return [FoundDevice(name=name, values=values, notes=tuple(notes), **shared)]  # type: ignore[arg-type] # by name
+        return [FoundDevice(name=name, values=values, notes=tuple(notes), **shared)]
     found = []
     for i in range(1, nodes + 1):
         own = name if nodes == 1 else f"{name}-{i}"
@@ -93,7 +93,7 @@ def _nodes(
                 name=own,
                 values={"host": own, "count": cards},
                 notes=tuple(notes),
-                **shared,  # type: ignore[arg-type] # by name
+                **shared,
             )
         )
     return found
