@@ -46,7 +46,8 @@ class _Naming:
     def of(self, name: str) -> str:
         """Return the name given for *name*, for what it is called elsewhere, or that."""
         called = self._known.get(name, name)
-        for candidate in (name, called):
+        same = [key for key, value in self._known.items() if value == called]
+        for candidate in (name, called, *same):
             if candidate in self._given:
                 self._unused.pop(candidate, None)
                 return self._given[candidate]

@@ -11,6 +11,10 @@ from e2llm_opt.loading.yaml_file import resolved
 
 Value = str | float | list[str]
 """What stands behind a key."""
+_PLAIN = re.compile(r"[a-z][\w.-]*( [\w.-]+)*|\d{4}-\d\d-\d\d", re.ASCII | re.IGNORECASE)
+"""Needs no quotes: no number to any reader, and no punctuation that means something."""
+_SWITCHES = frozenset({"y", "n", "yes", "no", "on", "off"})
+"""Words that are booleans to readers of YAML 1.1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +54,7 @@ def written(value: Value | Mapping[str, Value] | None) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(written(item) for item in value) + "]"
     if isinstance(value, str):
-        is_plain = re.fullmatch(r"\w[\w.-]*( [\w.-]+)*", value, re.ASCII)
+        is_plain = _PLAIN.fullmatch(value) and value.lower() not in _SWITCHES
         return value if is_plain and isinstance(resolved(value), str) else _quoted(value)
     return f"{value:.15g}"
 

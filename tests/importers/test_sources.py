@@ -351,7 +351,24 @@ def test_two_machines_of_one_name_get_two_names() -> None:
 
 
 ODD = st.text(min_size=1, max_size=30) | st.sampled_from(
-    ["no", "1e9", "null", "-", "a: b", "# c", "it's", 'say "hi"', "$(rm -rf ~)", "`x`;|&", "日本 🖥"]
+    [
+        "no",
+        "NO",
+        "1e9",
+        "1_000",
+        "0b1",
+        "12:30",
+        "010",
+        "null",
+        "-",
+        "a: b",
+        "# c",
+        "it's",
+        'say "hi"',
+        "$(rm -rf ~)",
+        "`x`;|&",
+        "日本 🖥",
+    ]
 )
 
 
