@@ -99,7 +99,6 @@ def command(
 
     \b
     Examples:
-      nvidia-smi --query-gpu=index,name,uuid,memory.total,memory.used --format=csv > tower.csv
       e2llm-opt import nvidia-smi tower.csv
       e2llm-opt import iperf3 there.json back.json --name 192.168.1.7=mini --into lab.yaml
       ping -c 20 mini | e2llm-opt import ping - --host tower --into lab.yaml
@@ -121,9 +120,10 @@ def write_found(
 
     text = read_text(into) if into and os.path.lexists(into) else ""
     result = inventoried(found, source, into=text, file=into or "")
-    write_text_atomically(output or into or STANDARD_OUTPUT, result.text)
+    target = output or into or STANDARD_OUTPUT
+    write_text_atomically(target, result.text)
     for note in () if is_quiet else result.notes:
-        click.echo(note, err=True)
+        click.echo(note, err=target == STANDARD_OUTPUT)
 
 
 def _read(name: str, files: tuple[str, ...], host: str | None) -> list[Found]:

@@ -128,7 +128,7 @@ def command(
     text = starter_text(starter, file="inventory.yaml" if target == "-" else target)
     write_text_atomically(target, text)
     if target != STANDARD_OUTPUT:
-        click.echo(f"written into {target}; next: e2llm-opt plan {shlex.quote(target)}", err=True)
+        click.echo(f"written into {target}; next: e2llm-opt plan {shlex.quote(target)}")
 
 
 def _wire(ends: tuple[str, str], bandwidth_mbit_s: float, latency_ms: float | None) -> Wire:

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from e2llm_opt.catalogue.catalogue import device_entries
+from e2llm_opt.catalogue.catalogue import device_entries, device_entry
 from e2llm_opt.catalogue.names import VENDORS, UnknownNameError, nearest_keys
 from e2llm_opt.loading.setup import catalogue_key
 
@@ -48,11 +48,10 @@ def catalogue_device(hardware: str, memory_gib: float | None = None) -> DeviceEn
     if "-MIG-" in hardware or not hardware.strip():
         return None
     words = _words(hardware)
-    exact = catalogue_key(hardware)
-    found = [entry for entry in device_entries() if entry.key == exact]
-    if found and (exact == hardware or _fits(found[0], memory_gib)):
-        return found[0]
-    found += [entry for names, entry in _entries() if words and words in names]
+    exact = _exact(hardware)
+    if exact is not None and (exact.key == hardware or _fits(exact, memory_gib)):
+        return exact
+    found = [entry for names, entry in _entries() if words and words in names]
     found += [entry for names, entry in _entries() if _core(words) and _core(words) in names]
     memory_gib = memory_gib or _stated_gib(hardware)
     fitting = [entry for entry in found if _fits(entry, memory_gib)]
@@ -64,10 +63,16 @@ def catalogue_device(hardware: str, memory_gib: float | None = None) -> DeviceEn
 def nearest_types(hardware: str) -> tuple[str, ...]:
     """Return up to three catalogue keys that are spelt like *hardware*."""
     keys = {entry.key: entry.key for entry in device_entries()}
+    return nearest_keys(" ".join(sorted(_words(hardware))) or hardware, keys)
+
+
+def _exact(hardware: str) -> DeviceEntry | None:
+    """Return the device that is called so, as it stands or without what drivers add."""
     try:
-        return nearest_keys(" ".join(sorted(_words(hardware))) or hardware, keys)
+        return device_entry(hardware)
     except UnknownNameError:
-        return ()
+        key = catalogue_key(hardware)
+    return device_entry(key) if key else None
 
 
 def _fits(entry: DeviceEntry, memory_gib: float | None) -> bool:

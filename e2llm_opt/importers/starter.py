@@ -131,7 +131,7 @@ def _devices(starter: Starter) -> str:
         about = f"{entry.memory_gib:g} GiB, {entry.memory_bandwidth_gb_s:g} GB/s"
         lines.append(f"    type: {written(entry.key)}   # {entry.name}: {about}")
         lines.append(
-            f"    reserved_gib: {entry.reserved_gib:.3g}   # never planned on: system, other programs"
+            f"    reserved_gib: {entry.reserved_gib:.6g}   # for the system, other programs"
         )
     return "\n".join(lines) + "\n"
 

@@ -91,8 +91,10 @@ def test_a_measured_way_replaces_one_direction_also_when_the_ends_are_turned() -
     assert differences(LAB, text) == (
         ["  - {between: [desktop, laptop], bandwidth_mbit_s: 940, latency_ms: 0.15}  # a cable"],
         [
-            "  - {between: [desktop, laptop], bandwidth_mbit_s: {forward: 940, backward: 300}, "
-            "latency_ms: 0.15}  # a cable"
+            (
+                "  - {between: [desktop, laptop], bandwidth_mbit_s: {forward: 940, backward: 300}, "
+                "latency_ms: 0.15}  # a cable"
+            )
         ],
     )
 

@@ -166,9 +166,9 @@ def _from_json(text: str, where: str) -> nx.Graph[Any]:
 def _attributes(part: Part, drop: set[str]) -> dict[str, Any]:
     """Return the attributes of a node or an edge; a wrong number is refused with its line."""
     entries = {key: entry for key, entry in part.entries().items() if key not in drop}
-    for key in entries:
+    for key, entry in entries.items():
         if key in _NUMBERS | _RATES:
-            entries[key].number()
+            entry.number()
     return {key: entry.value for key, entry in entries.items() if entry.value is not None}
 
 
