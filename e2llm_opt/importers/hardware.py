@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from e2llm_opt.catalogue.catalogue import device_entries, device_entry
@@ -25,6 +25,7 @@ _SAME_MEMORY = 0.2
 """Drivers show up to so much less than the card's name says, and a bit more in GiB."""
 
 
+@lru_cache(maxsize=4096)
 def catalogue_device(hardware: str, memory_gib: float | None = None) -> DeviceEntry | None:
     """Return the catalogue's device that *hardware* names, or None.
 
@@ -60,6 +61,7 @@ def catalogue_device(hardware: str, memory_gib: float | None = None) -> DeviceEn
     return fitting[0] if fitting else None
 
 
+@lru_cache(maxsize=4096)
 def nearest_types(hardware: str) -> tuple[str, ...]:
     """Return up to three catalogue keys that are spelt like *hardware*."""
     keys = {entry.key: entry.key for entry in device_entries()}

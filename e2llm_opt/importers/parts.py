@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,8 @@ from e2llm_opt.loading.yaml_file import parse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_MOST = 1e300
+"""No quantity is larger; integers may be, and are no floats then."""
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
@@ -117,7 +118,7 @@ class Part:
                 raise self.fault(f"must be a number, got {shown(value)}") from None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.fault(f"must be a number, got {shown(value)}")
-        if not math.isfinite(value) or value < least or value > 1e300:  # noqa: PLR2004
+        if not least <= value <= _MOST:  # NaN is neither
             raise self.fault(f"must be a number of at least {least:g}, got {shown(value)}")
         return float(value)
 
@@ -153,8 +154,12 @@ def json_part(text: str, file: str, *, first_line: int = 1) -> Part:
     except (RecursionError, ValueError):  # too deep, or a number of thousands of digits
         raise InputError([Fault(file=file, line=first_line, wrong="not usable JSON")]) from None
 
+    lines: dict[KeyPath, int] = {}
+
     def line_of(path: KeyPath) -> int:
-        return _json_line(text, path) + first_line - 1
+        if not lines:
+            lines.update(_json_lines(text, first_line))
+        return next(lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in lines)
 
     return Part(value=value, file=file, path=(), line_of=line_of)
 
@@ -177,12 +182,15 @@ def yaml_part(text: str, file: str) -> Part:
     )
 
 
-def _json_line(text: str, wanted: KeyPath) -> int:
-    """Return the line of the value at *wanted*, or of its nearest parent that exists."""
+def _json_lines(text: str, line: int) -> dict[KeyPath, int]:
+    """Return the line of every value of a JSON text that starts on *line*; one pass."""
     lines: dict[KeyPath, int] = {}
     path: list[str | int | None] = []
+    start = 0
     for match in _TOKEN.finditer(text):
-        word, here = match[0], tuple(path)
+        word = match[0]
+        line += text.count("\n", start, match.start())
+        start = match.start()
         if word == ":":
             continue
         if word in {"]", "}"}:
@@ -193,8 +201,7 @@ def _json_line(text: str, wanted: KeyPath) -> int:
         elif path and path[-1] is None:
             path[-1] = str(json.loads(word))
         else:
-            if here == wanted[: len(here)]:
-                lines[wanted[: len(here)]] = text.count("\n", 0, match.start()) + 1
+            lines[tuple(key for key in path if key is not None)] = line
             if word in {"[", "{"}:
                 path.append(0 if word == "[" else None)
-    return next(lines[wanted[:n]] for n in range(len(wanted), -1, -1) if wanted[:n] in lines)
+    return lines

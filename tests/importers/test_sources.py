@@ -110,6 +110,46 @@ def test_cut_output_is_read_or_refused_but_never_a_bug(
     assert files == {FILE}
 
 
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.just(10**400),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=3,
+)
+
+
+def replaced(value: Any, data: st.DataObject) -> Any:
+    """Return *value* with anything in the place of some part of it."""
+    if not isinstance(value, dict | list) or not value or data.draw(st.integers(0, 4)) == 0:
+        return data.draw(JSON)
+    copy: Any = dict(value) if isinstance(value, dict) else list(value)
+    key = data.draw(st.sampled_from(list(value) if isinstance(value, dict) else range(len(value))))
+    copy[key] = replaced(value[key], data)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"), [one for one in variants() if SAMPLES[one[0]][one[1]].strip()[0] in "{["]
+)
+@given(data=st.data())
+def test_any_value_in_any_place_is_read_or_refused(
+    name: str, variant: str, data: st.DataObject
+) -> None:
+    text = json.dumps(replaced(json.loads(SAMPLES[name][variant]), data), indent=1)
+    try:
+        found = source(name).read(text, FILE)
+    except InputError as error:
+        lines = [fault.line for fault in error.faults]
+    else:
+        lines = [1]
+        parse(inventoried(combined([found]), name).text or "links: []")
+    assert all(0 <= line <= len(text.splitlines()) for line in lines)
+
+
 def test_cards_keep_their_uuid_and_say_what_the_catalogue_filled() -> None:
     found = source("nvidia-smi").read(samples.NVIDIA_SMI, FILE)
     text = inventoried(found, "nvidia-smi").text

@@ -45,8 +45,9 @@ def _hosts(text: str, where: str) -> list[tuple[str, Part]]:
     starts = list(_HOST.finditer(text))
     if not starts:
         root = json_part(text, where)
-        if isinstance(root.value, dict) and "hostvars" in root.value.get("_meta", {}):
-            hosts = root.at("_meta", "hostvars").entries()
+        is_map = isinstance(root.value, dict)
+        hosts = root.at("_meta", "hostvars").entries() if is_map else {}
+        if hosts:
             return [(name, _facts(part)) for name, part in hosts.items()]
         facts = _facts(root)
         own = facts.at("ansible_hostname").text()

@@ -152,14 +152,16 @@ def _from_json(text: str, where: str) -> nx.Graph[Any]:
         if not isinstance(name.value, str | int) or isinstance(name.value, bool):
             raise node.fault("a node without an id", _RIGHT)
         rest = _attributes(node, {"id"})
-        graph.add_node(name.value, **rest)
+        graph.add_node(name.value)
+        graph.nodes[name.value].update(rest)
     edges = root.at("links") if "links" in root.value else root.at("edges")
     for edge in edges.items():
         ends = [edge.at(key).value for key in ("source", "target")]
         for key, end in zip(("source", "target"), ends, strict=True):
             if isinstance(end, list | dict) or end not in graph:
                 raise edge.at(key).fault(f"no node is called {str(end)[:60]!r}", _RIGHT)
-        graph.add_edge(*ends, **_attributes(edge, {"source", "target", "key"}))
+        key = graph.add_edge(*ends)
+        graph.edges[*ends, key].update(_attributes(edge, {"source", "target", "key"}))
     return graph
 
 

@@ -41,7 +41,7 @@ def read(text: str, where: str) -> Found:
         notes["latency_ms"] = "half the mean round trip of the stream, under load; ping is finer"
     link = FoundLink(
         ends=(local, remote) if is_client else (remote, local),
-        where=end.where(),
+        where=where,
         forward_mbit_s=sent,
         backward_mbit_s=back,
         latency_ms=latency,

@@ -45,7 +45,7 @@ def read(text: str, where: str) -> Found:
     """
     root = json_part(text, where)
     right = "run kubectl get nodes -o json"
-    if not isinstance(root.value, dict) or root.at("kind").value not in {
+    if not isinstance(root.value, dict) or _kind(root) not in {
         "List",
         "NodeList",
         "Node",
@@ -55,14 +55,18 @@ def read(text: str, where: str) -> Found:
     found: list[FoundDevice] = []
     notes: list[str] = []
     for node in nodes:
-        if node.at("kind").value not in {None, "Node"}:
-            raise node.at("kind").fault(f"not a node but a {node.at('kind').value}", right)
+        if _kind(node) not in {"", "Node"}:
+            raise node.at("kind").fault(f"not a node but a {_kind(node)}", right)
         found.append(_device(node))
         if node.at("spec", "unschedulable").value:
             notes.append(f"{node.where()}: '{found[-1].name}' is cordoned off; delete it?")
     if not found:
         raise root.fault("there are no nodes", right)
     return Found(devices=tuple(found), notes=tuple(notes))
+
+
+def _kind(part: Part) -> str:
+    return part.at("kind").text()
 
 
 def _device(node: Part) -> FoundDevice:

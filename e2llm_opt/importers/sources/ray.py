@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from e2llm_opt.importers.found import Found, FoundDevice, Value, usable_name
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from e2llm_opt.importers.parts import Part
 
 _RIGHT = "give the file that ray up takes"
+_MOST = 10_000
+"""Most devices of one kind; an inventory takes no more."""
 _ACCELERATOR = "accelerator_type:"
 
 
@@ -61,6 +64,8 @@ def _kind(name: str, kind: Part, *, is_head: bool) -> list[FoundDevice]:
         hardware = _of_cloud(kind.at("node_config"))
     most = kind.at("max_workers").number()
     nodes = 1 if most is None or (is_head and most == 0) else int(most)
+    if nodes * max(1.0, cards) > _MOST:
+        raise kind.fault(f"more than {_MOST} of them", "give max_workers as it will be")
     count = nodes * max(1, int(cards))
     if count == 0:
         return []
@@ -82,21 +87,13 @@ def _nodes(
     notes = [f"instance {instance}"] if isinstance(instance, str) and instance else []
     if not cards:
         notes.append("no GPU among its resources: the CPU")
-    shared = {"where": kind.where(), "hardware": hardware}
+    first = FoundDevice(
+        name=name, where=kind.where(), hardware=hardware, values=values, notes=tuple(notes)
+    )
     if cards <= 1:
-        return [FoundDevice(name=name, values=values, notes=tuple(notes), **shared)]
-    found = []
-    for i in range(1, nodes + 1):
-        own = name if nodes == 1 else f"{name}-{i}"
-        found.append(
-            FoundDevice(
-                name=own,
-                values={"host": own, "count": cards},
-                notes=tuple(notes),
-                **shared,
-            )
-        )
-    return found
+        return [first]
+    names = [name if nodes == 1 else f"{name}-{i}" for i in range(1, nodes + 1)]
+    return [replace(first, name=own, values={"host": own, "count": cards}) for own in names]
 
 
 def _of_cloud(config: Part) -> str:
