@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -115,20 +116,35 @@ def command(
     asks = not devices and sys.stdin.isatty()
     if not devices and not asks:
         raise click.UsageError("Name devices with --device NAME=TYPE; there is nobody to ask.")
-    answers = {key: _DEFAULTS[key] if value is None else value for key, value in options.items()}
     wires = [_wire(*link) for link in links]
     if asks:
         try:
             devices = _asked_devices()
-            answers |= _asked(options)
+            wires = wires or _asked_network(len(devices))
+            options |= _asked(options)
         except click.Abort:
             raise KeyboardInterrupt from None
-    answers["rate_per_s"] = answers.pop("rate")
+    answers = _with_defaults(options, Path(target).parent)
     starter = Starter(devices=devices, wires=wires, **answers)
     text = starter_text(starter, file="inventory.yaml" if target == "-" else target)
     write_text_atomically(target, text)
     if target != STANDARD_OUTPUT:
         click.echo(f"written into {target}; next: e2llm-opt plan {shlex.quote(target)}")
+
+
+def _with_defaults(options: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return all answers; the path of a model is right from the *folder* of the inventory."""
+    model = options["model"] or _DEFAULTS["model"]
+    given = {key: value for key, value in options.items() if value is not None}
+    found = _DEFAULTS | ({"weights": ""} if _is_gguf(model) else {}) | given
+    if Path(model).is_file() and folder.resolve() != Path.cwd():
+        found["model"] = str(Path(model).resolve())
+    found["rate_per_s"] = found.pop("rate")
+    return found
+
+
+def _is_gguf(model: str) -> bool:
+    return model.lower().endswith(".gguf")
 
 
 def _wire(ends: tuple[str, str], bandwidth_mbit_s: float, latency_ms: float | None) -> Wire:
@@ -160,10 +176,22 @@ def _asked_devices() -> tuple[tuple[str, str], ...]:
             break
 
 
+def _asked_network(num_devices: int) -> list[Wire]:
+    """Ask for the network that joins all machines."""
+    from e2llm_opt.importers.starter import DEFAULT_LATENCY_MS, DEFAULT_MBIT_S, Wire
+
+    if num_devices == 1:
+        return []
+    bandwidth = click.prompt("Network between them [Mbit/s]", default=DEFAULT_MBIT_S, err=True)
+    latency = click.prompt("  its latency, one way [ms]", default=DEFAULT_LATENCY_MS, err=True)
+    return [Wire(bandwidth_mbit_s=bandwidth, latency_ms=latency)]
+
+
 def _asked(options: dict[str, Any]) -> dict[str, Any]:
-    """Ask for what no option says."""
-    return {
-        key: click.prompt(question, default=_DEFAULTS[key], err=True)
-        for key, question in _QUESTIONS.items()
-        if options[key] is None
-    }
+    """Ask for what no option says; a .gguf has its own weight format."""
+    found: dict[str, Any] = {}
+    for key, question in _QUESTIONS.items():
+        is_known = key == "weights" and _is_gguf(found.get("model") or options["model"] or "")
+        if options[key] is None and not is_known:
+            found[key] = click.prompt(question, default=_DEFAULTS[key], err=True)
+    return found

@@ -39,7 +39,7 @@ class Starter:
     wires
         Links; where there are none, a switch joins all devices.
     model, weights, runtime
-        What is served, in which weight format, by which engine.
+        What is served, in which weight format (empty: a ``.gguf`` has its own), by which engine.
     rate_per_s, prompt_tokens, output_tokens
         The requests.
     """
@@ -89,11 +89,12 @@ def _mapping(starter: Starter) -> dict[str, Any]:
             ends = {"between": "all", "via": _switch(starter)}
         rates = {"bandwidth_mbit_s": wire.bandwidth_mbit_s, "latency_ms": wire.latency_ms}
         links.append(ends | rates)
+    weights = {"weights": starter.weights} if starter.weights else {}
     return {
         "devices": [{"name": name, "type": kind} for name, kind in starter.devices],
         "links": links,
         "model": starter.model,
-        "weights": starter.weights,
+        **weights,
         "runtime": starter.runtime,
         "workload": {
             "rate_per_s": starter.rate_per_s,
@@ -161,10 +162,12 @@ def _links(starter: Starter) -> str:
 
 
 def _served(starter: Starter) -> str:
+    weights = f"weights: {written(starter.weights)}   # e2llm-opt catalog weights\n"
+    weights = weights if starter.weights else "# weights: the .gguf has its own\n"
     return (
         f"model: {written(starter.model)}   # e2llm-opt catalog models, or a path to a config.json "
         "or .gguf\n"
-        f"weights: {written(starter.weights)}   # e2llm-opt catalog weights\n"
+        f"{weights}"
         f"runtime: {written(starter.runtime)}   # the engine: e2llm-opt catalog runtimes\n"
     )
 

@@ -136,6 +136,8 @@ class _Merge:
     ) -> list[dict[str, Any]]:
         """Write *items* behind the last one of a list; return what is read back."""
         values = [_plain(item) for item in items]
+        for item in items if key == "links" else ():
+            self._note_second_way(item)
         self.notes += [f"{_title(_plain(item))}: added" for item in items]
         if isinstance(node, yaml.SequenceNode) and node.value and node.flow_style:
             at = index(node.value[-1].end_mark)
@@ -157,6 +159,17 @@ class _Merge:
             self.splices.append(Splice(start, stop, ""))
         self._insert(self._line_end(max(start, stop)), lines)
         return values
+
+    def _note_second_way(self, item: Item) -> None:
+        """Tell of a switch that both ends of a new link reach already: mostly the same cable."""
+        ends = item.keys["between"]
+        listed = self.expected.get("links")
+        for switch, reached in _switches(listed if isinstance(listed, list) else []).items():
+            if isinstance(ends, list) and ("all" in reached or set(ends) <= reached):
+                title = _title(_plain(item))
+                self.notes.append(
+                    f"{title}: both reach '{switch}', too; keep one, if it is one way"
+                )
 
     def _insert(self, at: int, lines: Sequence[str]) -> None:
         self.splices.append(Splice(at, at, "".join(self._newline + line for line in lines)))
@@ -234,6 +247,18 @@ def _rates(value: Mapping[str, Any], item: Item) -> Any:  # noqa: ANN401 - as th
     pair: list[Any] = [old[way] for way in ways] if isinstance(old, dict) else [old, old]
     pair[(item.way == "backward") != is_turned] = new
     return pair[0] if pair[0] == pair[1] else dict(zip(ways, pair, strict=True))
+
+
+def _switches(values: Sequence[Any]) -> dict[str, set[str]]:
+    """Return what each switch joins, as far as ``via`` says it."""
+    found: dict[str, set[str]] = {}
+    for value in values:
+        via = value.get("via") if isinstance(value, dict) else None
+        if isinstance(via, str):
+            ends = value.get("between")
+            named = ends if isinstance(ends, list) else [ends]
+            found.setdefault(via, set()).update(end for end in named if isinstance(end, str))
+    return found
 
 
 def _plain(item: Item) -> dict[str, Any]:

@@ -169,7 +169,8 @@ def test_init_asks_on_a_terminal_until_types_are_known(
 
     monkeypatch.setattr(init, "sys", Sys)
     path = tmp_path / "asked.yaml"
-    answers = ["", "tower", "rtx-306", "rtx-3060", "pi", "rpi5", "", "", "q8_0", "", "0.1", "", ""]
+    answers = ["", "tower", "rtx-306", "rtx-3060", "pi", "rpi5", "", "500", "0.4"]
+    answers += ["", "q8_0", "", "0.1", "", ""]
     done = CliRunner().invoke(
         command_line, ["init", "-o", str(path)], input="".join(f"{a}\n" for a in answers)
     )
@@ -178,6 +179,7 @@ def test_init_asks_on_a_terminal_until_types_are_known(
     problem = Problem.load(path)
     assert [device.name for device in problem.devices] == ["tower", "pi"]
     assert (problem.weights, problem.workload.rate_per_s) == ("q8_0", 0.1)
+    assert {link.latency_s for link in problem.inventory.links} == {0.4e-3}
     path.unlink()
     given_up = CliRunner().invoke(command_line, ["init", "-o", str(path)], input="tower\n")
     assert (given_up.exit_code, path.exists()) == (130, False)

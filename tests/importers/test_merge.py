@@ -156,6 +156,14 @@ def test_a_merge_twice_changes_nothing_more() -> None:
     assert merge(once.text, *found) == Merged(once.text, ())
 
 
+@pytest.mark.parametrize("ends", ["all", "[box, desktop, mini]"])
+def test_a_second_way_beside_a_switch_is_told(ends: str) -> None:
+    text = f"links:\n  - {{between: {ends}, via: lan, bandwidth_mbit_s: 940, latency_ms: 0.2}}\n"
+    notes = merge(text, link("box", "desktop", latency_ms=1.0)).notes
+    assert "box - desktop: both reach 'lan', too" in notes[0]
+    assert ("lan" in str(merge(text, link("x", "box", latency_ms=1.0)).notes)) == (ends == "all")
+
+
 def test_devices_of_a_count_stay() -> None:
     text = "devices:\n  - {name: pi, type: rpi5, count: 3}\n"
     result = merge(text, device("pi", memory_gib=8.0))

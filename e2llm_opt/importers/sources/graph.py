@@ -160,8 +160,8 @@ def _from_json(text: str, where: str) -> nx.Graph[Any]:
         for key, end in zip(("source", "target"), ends, strict=True):
             if isinstance(end, list | dict) or end not in graph:
                 raise edge.at(key).fault(f"no node is called {str(end)[:60]!r}", _RIGHT)
-        key = graph.add_edge(*ends)
-        graph.edges[*ends, key].update(_attributes(edge, {"source", "target", "key"}))
+        number = graph.add_edge(*ends)
+        graph.edges[*ends, number].update(_attributes(edge, {"source", "target", "key"}))
     return graph
 
 
