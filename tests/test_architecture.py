@@ -30,6 +30,7 @@ ALLOWED = {
     "matplotlib": ("report/*.py", "cli/*.py"),
     "click": ("cli/*.py",),
     "distributed": ("workers/cluster.py",),
+    "psutil": ("importers/machine.py",),
     "pyarrow": ("plan/table_file.py",),
 }
 """Library: the only modules that may import it, so that it can be replaced there."""

@@ -5,27 +5,26 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 
 import e2llm_opt
+from e2llm_opt.cli import command_line
 from e2llm_opt.loading import schema
 from e2llm_opt.plan.infeasible import DeviceNeed, Infeasible, Suggestion
 from e2llm_opt.plan.json_file import plan_schema
 
 if TYPE_CHECKING:
-    import click
-
     from e2llm_opt.loading.fields import Section
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = (
-    *("plan", "check", "simulate", "export", "compare", "predict", "sweep"),
-    *("calibrate", "catalog", "schema", "completion"),
+    *("plan", "check", "explain", "report", "simulate", "export", "compare", "predict", "sweep"),
+    *("calibrate", "init", "import", "probe", "catalog", "schema", "completion"),
 )
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
@@ -41,12 +40,18 @@ def commands() -> list[str]:
     return sorted({line for line in lines if line.startswith("e2llm-opt ")})
 
 
+def called(name: str) -> click.Command:
+    command = command_line.get_command(click.Context(command_line), name)
+    assert command is not None, f"no command is called {name}"
+    return command
+
+
 @pytest.mark.parametrize("line", commands())
 def test_commands_and_options_exist(line: str) -> None:
     words = [word for word in shlex.split(line, comments=True) if word != "COMMAND"]
     if words[1:2] in ([], ["--help"]):
         return
-    command: click.Command = import_module(f"e2llm_opt.cli.{words[1]}").command
+    command = called(words[1])
     known = {name for parameter in command.params for name in parameter.opts}
     for word in words[2:]:
         assert not word.startswith("-") or word in known, f"{line}: no option {word}"
@@ -110,7 +115,7 @@ def test_every_key_of_an_inventory_is_explained(entry: type[Section]) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_explained(name: str) -> None:
-    command: click.Command = import_module(f"e2llm_opt.cli.{name}").command
+    command = called(name)
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     own = re.split(r"^## ", text, flags=re.MULTILINE)
     sections = [part for part in own if part.startswith((f"{name}\n", "plan\n", "simulate\n"))]

@@ -19,6 +19,9 @@ EXIT_NO: Final = 3
 EXIT_INTERRUPTED: Final = 130
 """Interrupted with nothing to show."""
 _COMMANDS = {
+    "init": "Write a first inventory, by questions or by options.",
+    "import": "Turn what other tools print into an inventory.",
+    "probe": "Describe this machine as an entry of an inventory.",
     "plan": "Find the best plan for an inventory.",
     "check": "Recompute a plan and list what is wrong with it.",
     "explain": "Say in plain sentences what a plan does and why.",
@@ -30,10 +33,12 @@ _COMMANDS = {
     "sweep": "Plan a grid of inventories, models and workloads, on many workers.",
     "calibrate": "Fit an inventory's speeds to measured ones.",
     "catalog": "List known devices, models, weight formats and runtimes.",
-    "schema": "Print the JSON Schema of a plan.",
+    "schema": "Print the JSON Schema of a plan, or of an inventory.",
     "completion": "Print what a shell needs to complete commands and options.",
 }
 """Command: its help in the list of commands. Its code stands in the module of its name."""
+_MODULES = {"import": "importing"}
+"""Command: its module, where its name is a word of Python."""
 
 
 class LazyGroup(click.Group):
@@ -49,7 +54,7 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"e2llm_opt.cli.{cmd_name}")
+        module = importlib.import_module(f"e2llm_opt.cli.{_MODULES.get(cmd_name, cmd_name)}")
         command: click.Command = module.command
         return command
 
@@ -97,6 +102,7 @@ def command_line() -> None:
       e2llm-opt compare homelab.yaml
       e2llm-opt predict --device rtx-4090 --model llama-3.1-8b --weights q4_k_m
       e2llm-opt calibrate homelab.yaml --measured bench.json
+      e2llm-opt import nvidia-smi tower.csv --into homelab.yaml
       e2llm-opt catalog devices jetson
 
     Exit codes: 0 done, 2 bad input, 3 no plan or violations, 130 interrupted, 1 a bug.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from e2llm_opt.errors import Fault, InputError
+from e2llm_opt.loading.inventory_items import Value, written
 from e2llm_opt.loading.inventory_part import read_inventory
 from e2llm_opt.loading.yaml_file import nodes_of, parse
 
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 
     from e2llm_opt.inventory.device import Device
 
-Value = str | float | list[str]
 Changes = Mapping[str, Value | Mapping[str, Value]]
 """Keys of one device: values, or mappings of which the keys named are set."""
 _ALIAS = re.compile(r"\s*:\s*(?P<alias>\*[^\s,\[\]{}]+)")
 
 
-class _Splice(NamedTuple):
+class Splice(NamedTuple):
     """Characters ``[start, stop)`` of the text become *new*."""
 
     start: int
@@ -54,14 +53,14 @@ def edited(text: str, changes: Mapping[str, Changes], *, file: str) -> str:
     """
     root = nodes_of(text)
     items = _items(root)
-    splices: list[_Splice] = []
+    splices: list[Splice] = []
     for name, keys in changes.items():
         item = items.get(name)
         if item is None:
             wrong = f"the device '{name}' is not listed under devices in this file"
             raise InputError([Fault(file=file, wrong=wrong)])
-        splices += _Item(text).set_keys(item, keys)
-    found = _applied(text, splices)
+        splices += ItemEdit(text).set_keys(item, keys)
+    found = applied(text, splices)
     _refuse_side_effects(text, found, changes, file)
     return found
 
@@ -78,99 +77,89 @@ def stated(text: str, name: str, key: str) -> Any:  # noqa: ANN401 - what the fi
 
 def _items(root: yaml.Node | None) -> dict[str, yaml.MappingNode]:
     """Return the mappings under ``devices`` by name."""
-    devices = _own(root, "devices")[1] if isinstance(root, yaml.MappingNode) else None
+    devices = own(root, "devices")[1] if isinstance(root, yaml.MappingNode) else None
     nodes = devices.value if isinstance(devices, yaml.SequenceNode) else []
-    named = [(_own(node, "name")[1], node) for node in nodes if isinstance(node, yaml.MappingNode)]
+    named = [(own(node, "name")[1], node) for node in nodes if isinstance(node, yaml.MappingNode)]
     return {name.value: node for name, node in named if isinstance(name, yaml.ScalarNode)}
 
 
-def _own(node: yaml.Node, key: str) -> tuple[yaml.Node | None, yaml.Node | None]:
+def own(node: yaml.Node, key: str) -> tuple[yaml.Node | None, yaml.Node | None]:
     """Return key and value as the mapping itself has them; nothing that it merges."""
-    for own, value in node.value:
-        if isinstance(own, yaml.ScalarNode) and own.value == key:
-            return own, value
+    for own_key, value in node.value:
+        if isinstance(own_key, yaml.ScalarNode) and own_key.value == key:
+            return own_key, value
     return None, None
 
 
-class _Item:
+class ItemEdit:
     """Splices that set keys of mappings in one text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._newline = "\r\n" if "\r\n" in text else "\n"
 
-    def set_keys(self, node: yaml.MappingNode, keys: Changes) -> list[_Splice]:
+    def set_keys(self, node: yaml.MappingNode, keys: Changes) -> list[Splice]:
         """Return what replaces the values of *keys*, and adds those that are not there."""
         splices, new = [], dict[str, str]()
         for key, value in keys.items():
-            own, old = _own(node, key)
-            if own is None or old is None:
-                new[key] = _written(value)
+            own_key, old = own(node, key)
+            if own_key is None or old is None:
+                new[key] = written(value)
                 continue
-            start, stop = self._span(own, old)
-            is_here = start == _index(old.start_mark)
+            start, stop = self.span(own_key, old)
+            is_here = start == index(old.start_mark)
             if isinstance(value, Mapping) and isinstance(old, yaml.MappingNode) and is_here:
                 splices += self.set_keys(old, value)
             else:
-                splices.append(_Splice(start, stop, _written(value)))
+                splices.append(Splice(start, stop, written(value)))
         return [*splices, *self._added(node, new)]
 
-    def _added(self, node: yaml.MappingNode, new: Mapping[str, str]) -> list[_Splice]:
+    def _added(self, node: yaml.MappingNode, new: Mapping[str, str]) -> list[Splice]:
         if not new:
             return []
         entries = [f"{key}: {value}" for key, value in new.items()]
         if not node.value:  # {}
-            at = _index(node.start_mark) + 1
-            return [_Splice(at, at, ", ".join(entries))]
-        at = self._end(node)
+            at = index(node.start_mark) + 1
+            return [Splice(at, at, ", ".join(entries))]
+        at = self.end(node)
         if node.flow_style:
-            return [_Splice(at, at, "".join(f", {entry}" for entry in entries))]
+            return [Splice(at, at, "".join(f", {entry}" for entry in entries))]
         line_end = re.compile(r"\r?\n|\Z").search(self._text, at)
         at = line_end.start() if line_end else len(self._text)
         indent = " " * node.value[0][0].start_mark.column
         lines = "".join(f"{self._newline}{indent}{entry}" for entry in entries)
-        return [_Splice(at, at, lines)]
+        return [Splice(at, at, lines)]
 
-    def _end(self, node: yaml.Node) -> int:
+    def end(self, node: yaml.Node) -> int:
         """Return where the last entry of a mapping ends: a block's own mark is the next token's."""
         key, value = node.value[-1]
-        start, stop = self._span(key, value)
+        start, stop = self.span(key, value)
         is_block = isinstance(value, yaml.CollectionNode) and not value.flow_style
-        if is_block and start == _index(value.start_mark) and value.value:
+        if is_block and start == index(value.start_mark) and value.value:
             last = value.value[-1]
             is_list = isinstance(value, yaml.SequenceNode)
-            return _index(last.end_mark) if is_list else self._end(value)
+            return index(last.end_mark) if is_list else self.end(value)
         return len(self._text[:stop].rstrip())
 
-    def _span(self, key: yaml.Node, value: yaml.Node) -> tuple[int, int]:
+    def span(self, key: yaml.Node, value: yaml.Node) -> tuple[int, int]:
         """Return where a value stands; an alias stands where it is used."""
-        after = _index(key.end_mark)
+        after = index(key.end_mark)
         alias = _ALIAS.match(self._text, after)
         if alias is not None:
             return alias.start("alias"), alias.end("alias")
-        return _index(value.start_mark), _index(value.end_mark)
+        return index(value.start_mark), index(value.end_mark)
 
 
-def _index(mark: yaml.Mark | None) -> int:
+def index(mark: yaml.Mark | None) -> int:
+    """Return where a mark stands in the text."""
     if mark is None:
         msg = "a node of a text has no place in it"
         raise RuntimeError(msg)
     return mark.index
 
 
-def _written(value: Value | Mapping[str, Value]) -> str:
-    """Return *value* on one line, as YAML reads it back."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_written(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(_written(item) for item in value) + "]"
-    if isinstance(value, str):
-        is_plain = re.fullmatch(r"\w[\w.-]*( [\w.-]+)*", value, re.ASCII)
-        return value if is_plain else json.dumps(value, ensure_ascii=False)
-    return f"{value:.15g}"
-
-
-def _applied(text: str, splices: Sequence[_Splice]) -> str:
+def applied(text: str, splices: Sequence[Splice]) -> str:
+    """Return *text* with all splices made."""
     in_order = sorted(splices, key=lambda splice: splice.start)
     for splice in in_order[::-1]:  # of two at one place the first is written last: it comes first
         text = text[: splice.start] + splice.new + text[splice.stop :]

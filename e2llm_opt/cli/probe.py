@@ -1,0 +1,41 @@
+"""``e2llm-opt probe``: this machine as an entry of an inventory."""
+
+from __future__ import annotations
+
+import click
+
+from e2llm_opt.cli import words
+
+
+@click.command("probe")
+@click.option("--name", default="", help="What to call it; its host name unless given.")
+@click.option(
+    "--into",
+    help="Merge into this inventory, comments kept; a new file is made where there is none.",
+    shell_complete=words.files,
+)
+@click.option(
+    "-o",
+    "--output",
+    help="Write the inventory here instead of into --into; - is standard output.",
+    shell_complete=words.files,
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print no notes.")
+def command(name: str, into: str | None, output: str | None, quiet: bool) -> None:
+    """Describe this machine: its graphics cards, or its CPU with the RAM.
+
+    Nothing is measured. What the machine does not say of itself comes from the catalogue, with a
+    comment that says so, or is left to fill in.
+
+    \b
+    Examples:
+      e2llm-opt probe
+      e2llm-opt probe --name tower --into homelab.yaml
+      ssh pi e2llm-opt probe >> pi.yaml
+    """
+    from e2llm_opt.cli.importing import write_found
+    from e2llm_opt.importers.machine import this_machine
+    from e2llm_opt.importers.probe import probed
+
+    found = probed(this_machine(), name)
+    write_found(found, "probe", into=into, output=output, is_quiet=quiet)
