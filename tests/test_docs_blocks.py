@@ -24,8 +24,8 @@ from e2llm_opt.loading.sweep_file import SweepFile
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-NOT_RUN = {"README.md": 1, "CONTRIBUTING.md": 1, "many-machines.md": 2, "tutorial.md": 2}
-"""Blocks that are not run, by page: they only call make, start a cluster, or need machines."""
+NOT_RUN = {"README.md": 1, "CONTRIBUTING.md": 1, "many-machines.md": 2}
+"""Blocks that are not run, by page: they only call make, or start a cluster."""
 RUNNERS = {"python", "yaml", "json", "sh", "console", "text"}
 _BLOCK = re.compile(
     r"(?P<above>^<!--[^\n]*-->\n\n)?^(?P<fence>```+)(?P<language>\w*)\n(?P<text>.*?)^(?P=fence)$",

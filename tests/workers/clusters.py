@@ -29,6 +29,7 @@ def local_cluster(num_workers: int = 2, threads: int = 1) -> Iterator[str]:
         dashboard_address=":0",
         silence_logs=50,
     ) as cluster:
+        cluster.wait_for_workers(num_workers, timeout=60)  # a slow machine starts them one by one
         yield cluster.scheduler_address
 
 
