@@ -103,7 +103,9 @@ class Line:
         if state is None:
             parts.append(self._doing)
         else:
-            parts += [_doing(state), f"best: {state.best}", f"{state.evaluations} evaluations"]
+            speed = f" ({state.evaluations / state.elapsed_s:.0f}/s)" if state.elapsed_s > 0 else ""
+            num = f"{state.evaluations} evaluations{speed}"
+            parts += [_doing(state), f"best: {state.best}", num]
             parts.append("Ctrl-C keeps it")
         if self._is_stopping:
             parts.insert(1, STOPPING)
