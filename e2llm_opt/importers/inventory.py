@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from e2llm_opt.importers.describe import device_items, link_items, open_keys
-from e2llm_opt.loading.inventory_merge import merged_items, written_inventory
+from e2llm_opt.loading.inventory_merge import merged_items, title_of, written_inventory
 
 if TYPE_CHECKING:
     from e2llm_opt.importers.found import Found
@@ -39,16 +39,18 @@ def inventoried(found: Found, source: str, *, into: str = "", file: str = "") ->
         When *into* is no YAML, or cannot take it without changing other parts.
     """
     devices, links = device_items(found, source), link_items(found, source)
-    notes = [*found.notes, *(note for item in (*devices, *links) for note in _open(item))]
+    items = (*devices, *links)
     if not into:
-        return Inventoried(written_inventory(devices, links), tuple(notes))
+        notes = (*found.notes, *(note for item in items for note in _open(item)))
+        return Inventoried(written_inventory(devices, links), notes)
     merged = merged_items(into, devices, links, file=file)
+    # What was in the file before may know what the source does not.
+    new = [item for item in items if f"{title_of(item.keys)}: added" in merged.notes]
+    notes = (*found.notes, *(note for item in new for note in _open(item)))
     return Inventoried(merged.text, (*notes, *merged.notes))
 
 
 def _open(item: Item) -> list[str]:
     """Say what the user still has to give."""
     keys = open_keys(item)
-    between: object = item.keys.get("between")
-    title = " - ".join(between) if isinstance(between, list) else str(item.keys["name"])
-    return [f"{title}: {', '.join(keys)} not known yet; see TODO"] if keys else []
+    return [f"{title_of(item.keys)}: {', '.join(keys)} not known yet; see TODO"] if keys else []

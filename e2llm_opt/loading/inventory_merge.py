@@ -114,7 +114,7 @@ class _Merge:
     def _update(self, node: yaml.MappingNode, value: dict[str, Any], item: Item) -> dict[str, Any]:
         """Set what was measured of one item; return its new value."""
         if value.get("count", 1) != 1 and "count" not in item.keys:
-            self.notes.append(f"{_title(value)} stands for several devices; it stays as it is")
+            self.notes.append(f"{title_of(value)} stands for several devices; it stays as it is")
             return value
         changes = _changes(value, item)
         for key, change in changes.items():
@@ -128,7 +128,7 @@ class _Merge:
             stop = rest.end() if rest else start
             self.splices.append(Splice(start, stop, f" {written(change)}"))
         if changes:
-            self.notes.append(f"{_title(value)}: {', '.join(changes)} set")
+            self.notes.append(f"{title_of(value)}: {', '.join(changes)} set")
         return value | changes
 
     def _append(
@@ -138,7 +138,7 @@ class _Merge:
         values = [_plain(item) for item in items]
         for item in items if key == "links" else ():
             self._note_second_way(item)
-        self.notes += [f"{_title(_plain(item))}: added" for item in items]
+        self.notes += [f"{title_of(_plain(item))}: added" for item in items]
         if isinstance(node, yaml.SequenceNode) and node.value and node.flow_style:
             at = index(node.value[-1].end_mark)
             self.splices.append(Splice(at, at, "".join(f", {flow(item)}" for item in items)))
@@ -166,7 +166,7 @@ class _Merge:
         listed = self.expected.get("links")
         for switch, reached in _switches(listed if isinstance(listed, list) else []).items():
             if isinstance(ends, list) and ("all" in reached or set(ends) <= reached):
-                title = _title(_plain(item))
+                title = title_of(_plain(item))
                 self.notes.append(
                     f"{title}: both reach '{switch}', too; keep one, if it is one way"
                 )
@@ -265,6 +265,7 @@ def _plain(item: Item) -> dict[str, Any]:
     return {key: dict(v) if isinstance(v, Mapping) else v for key, v in item.keys.items()}
 
 
-def _title(value: Mapping[str, Any]) -> str:
+def title_of(value: Mapping[str, Any]) -> str:
+    """Return what an item is called: its name, or the ends of a link."""
     between = value.get("between")
     return " - ".join(map(str, between)) if isinstance(between, list) else str(value.get("name"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -17,6 +18,8 @@ from e2llm_opt.importers.found import Found, FoundDevice, FoundLink
 from e2llm_opt.importers.inventory import inventoried
 from e2llm_opt.loading.inventory_merge import Merged, merged_items
 from tests.importers import samples
+
+ROOT = Path(__file__).parents[2]
 
 LAB = """\
 # my machines
@@ -205,3 +208,19 @@ def test_a_merge_into_any_cut_of_a_file_is_done_or_refused(data: st.DataObject) 
     names = [one.get("name") for one in yaml.safe_load(text)["devices"] if isinstance(one, dict)]
     assert "desktop" in names
     assert json.dumps(yaml.safe_load(text))
+
+
+def test_only_what_is_new_is_said_to_be_open() -> None:
+    """A source that knows the latency leaves the bandwidth of a known link as it is."""
+    printed = (ROOT / "examples" / "imports" / "desktop.ping").read_text(encoding="utf-8")
+    ping = source("ping").read(printed, "desktop.ping", "desktop")
+    found = combined([ping], {"192.168.1.7": "mini"})
+    lab = (
+        "devices:\n  - {name: desktop, type: rtx-3060-12gb}\n  - {name: mini, type: apple-m4}\n"
+        "links:\n  - {between: [desktop, mini], bandwidth_mbit_s: 940, latency_ms: 1}\n"
+    )
+    notes = inventoried(found, "ping", into=lab).notes
+    assert notes == ("desktop - mini: latency_ms set",)
+    other = lab.replace("mini", "third")
+    notes = inventoried(found, "ping", into=other).notes
+    assert "desktop - mini: bandwidth_mbit_s not known yet; see TODO" in notes
