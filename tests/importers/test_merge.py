@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -16,7 +17,11 @@ from e2llm_opt.importers.describe import device_items, link_items
 from e2llm_opt.importers.found import Found, FoundDevice, FoundLink
 from e2llm_opt.importers.inventory import inventoried
 from e2llm_opt.loading.inventory_merge import Merged, merged_items
+from e2llm_opt.loading.load import load_inventory
 from tests.importers import samples
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LAB = """\
 # my machines
@@ -97,6 +102,21 @@ def test_a_measured_way_replaces_one_direction_also_when_the_ends_are_turned() -
             )
         ],
     )
+
+
+def test_what_was_left_open_is_filled_and_loads(tmp_path: Path) -> None:
+    text = "devices:\n  - name: a\n    memory_gib:   # TODO: soon\n    fp16_tflops:\n"
+    path = tmp_path / "lab.yaml"
+    path.write_text(merge(text, device("a", memory_gib=24.0)).text, encoding="utf-8")
+    (filled,) = load_inventory(path).devices
+    assert (filled.type, filled.fp16_flop_per_s) == ("rtx-3090", 71e12)
+    assert "TODO" not in path.read_text(encoding="utf-8")
+
+
+def test_another_type_than_in_the_file_is_told() -> None:
+    assert "there it is rtx-3090" in merge(LAB, device("desktop")).notes[0]
+    same = LAB.replace("rtx-3060-12gb", "RTX 3090")
+    assert not any("there it is" in note for note in merge(same, device("desktop")).notes)
 
 
 def test_both_ways_turned_are_both_ways_turned() -> None:
