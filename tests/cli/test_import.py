@@ -170,12 +170,13 @@ def test_init_asks_on_a_terminal_until_types_are_known(
     monkeypatch.setattr(init, "sys", Sys)
     path = tmp_path / "asked.yaml"
     answers = ["", "tower", "rtx-306", "rtx-3060", "pi", "rpi5", "", "500", "0.4"]
-    answers += ["", "q8_0", "", "0.1", "", ""]
+    answers += ["llama-3.1-8c", "llama-3.1-8b", "q8_0", "", "0", "0.1", "", ""]
     done = CliRunner().invoke(
         command_line, ["init", "-o", str(path)], input="".join(f"{a}\n" for a in answers)
     )
     assert done.exit_code == 0, done.output
-    assert "did you mean" in done.stderr
+    assert "unknown device 'rtx-306'" in done.stderr
+    assert "unknown model 'llama-3.1-8c'" in done.stderr
     problem = Problem.load(path)
     assert [device.name for device in problem.devices] == ["tower", "pi"]
     assert (problem.weights, problem.workload.rate_per_s) == ("q8_0", 0.1)
