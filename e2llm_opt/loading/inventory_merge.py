@@ -201,8 +201,10 @@ def _column(node: yaml.SequenceNode) -> int:
 def _row(values: Sequence[Any], item: Item) -> int | None:
     """Return the position of what *item* is about; None where it is not there."""
     if "between" in item.keys:
-        ends = item.keys["between"]
-        return next((i for i, value in enumerate(values) if _is_link(value, ends, item)), None)
+        rows = [i for i, value in enumerate(values) if _is_link(value, item.keys["between"], item)]
+        named = item.keys.get("interface")
+        exact = [i for i in rows if values[i].get("interface") == named]
+        return next(iter([*exact, *rows]), None)
     for key in ("uuid", "name"):
         for i, value in enumerate(values):
             if isinstance(value, dict) and key in item.keys and value.get(key) == item.keys[key]:

@@ -66,6 +66,16 @@ def test_standard_input_is_read_and_the_host_is_given(lab: str) -> None:
     assert (link.latency_s, link.forward_bytes_per_s) == (0.156e-3, 940e6 / 8)
 
 
+def test_a_link_can_be_one_of_several(lab: str, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "tower.txt"
+    path.write_text(PING_LINUX, encoding="utf-8")
+    done = run(
+        *("import", "ping", str(path), "--name", "mini.lan=laptop", "--interface", "wifi"),
+        *("--into", lab, "-o", "-", "-q"),
+    )
+    assert yaml.safe_load(done.stdout)["links"][0]["interface"] == "wifi"
+
+
 def test_all_files_that_are_wrong_are_told(tower: str, run: Run, tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text("iperf3: error", encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -123,6 +124,15 @@ def test_both_ways_turned_are_both_ways_turned() -> None:
     turned = link("laptop", "desktop", forward_mbit_s=300.0, backward_mbit_s=500.0)
     rates = yaml.safe_load(merge(LAB, turned).text)["links"][0]["bandwidth_mbit_s"]
     assert rates == {"forward": 500, "backward": 300}
+
+
+def test_links_of_one_pair_are_told_apart_by_interface() -> None:
+    wifi = merge(LAB, link("desktop", "laptop", latency_ms=4.0, interface="wifi")).text
+    cable = link("laptop", "desktop", latency_ms=0.1, interface="cable")
+    both = merge(wifi, replace(cable, forward_mbit_s=9000.0)).text
+    third = merge(both, link("desktop", "laptop", latency_ms=5.0, interface="wifi")).text
+    found = {one["interface"]: one["latency_ms"] for one in yaml.safe_load(third)["links"]}
+    assert found == {"wifi": 5.0, "cable": 0.1}
 
 
 def test_ping_and_then_iperf3_make_a_whole_link_and_no_todo_stays() -> None:
