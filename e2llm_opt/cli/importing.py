@@ -81,6 +81,7 @@ class _SourceName(click.ParamType):  # type: ignore[type-arg] # generic from cli
     help="Call what the files call FOUND, a name or an address, NAME; may be repeated.",
 )
 @click.option("--host", help="The machine that the output of nvidia-smi, ping ... is of.")
+@click.option("--interface", help="Call the links so, where two machines have several.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no notes.")
 def command(
     source: str,
@@ -89,6 +90,7 @@ def command(
     output: str | None,
     names: tuple[tuple[str, str], ...],
     host: str | None,
+    interface: str | None,
     quiet: bool,
 ) -> None:
     """Turn FILES, what SOURCE printed, into an inventory; - is standard input.
@@ -106,7 +108,7 @@ def command(
     """
     from e2llm_opt.importers.combine import combined
 
-    found = combined(_read(source, files, host), dict(names))
+    found = combined(_read(source, files, host), dict(names), interface=interface or "")
     write_found(found, source, into=into, output=output, is_quiet=quiet)
 
 

@@ -16,6 +16,8 @@ from e2llm_opt.cli.problem import Amount
 from e2llm_opt.errors import Fault, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from e2llm_opt.importers.starter import Wire
 
 _DEFAULTS: dict[str, Any] = {
@@ -26,6 +28,7 @@ _DEFAULTS: dict[str, Any] = {
     "prompt_tokens": 600.0,
     "output_tokens": 300.0,
 }
+_POSITIVE = Amount(min=0, min_open=True)
 _QUESTIONS = {
     "model": "Model to serve (a catalogue name, or a path to config.json or .gguf)",
     "weights": "Weight format",
@@ -182,8 +185,12 @@ def _asked_network(num_devices: int) -> list[Wire]:
 
     if num_devices == 1:
         return []
-    bandwidth = click.prompt("Network between them [Mbit/s]", default=DEFAULT_MBIT_S, err=True)
-    latency = click.prompt("  its latency, one way [ms]", default=DEFAULT_LATENCY_MS, err=True)
+    bandwidth = click.prompt(
+        "Network between them [Mbit/s]", default=DEFAULT_MBIT_S, type=_POSITIVE, err=True
+    )
+    latency = click.prompt(
+        "  its latency, one way [ms]", default=DEFAULT_LATENCY_MS, type=Amount(min=0), err=True
+    )
     return [Wire(bandwidth_mbit_s=bandwidth, latency_ms=latency)]
 
 
@@ -193,5 +200,30 @@ def _asked(options: dict[str, Any]) -> dict[str, Any]:
     for key, question in _QUESTIONS.items():
         is_known = key == "weights" and _is_gguf(found.get("model") or options["model"] or "")
         if options[key] is None and not is_known:
-            found[key] = click.prompt(question, default=_DEFAULTS[key], err=True)
+            check = _known(key) if isinstance(_DEFAULTS[key], str) else None
+            kind = None if check else _POSITIVE
+            found[key] = click.prompt(
+                question, default=_DEFAULTS[key], type=kind, value_proc=check, err=True
+            )
     return found
+
+
+def _known(key: str) -> Callable[[str], str]:
+    """Return what refuses an answer that the catalogue does not know, so that it is asked again."""
+    from e2llm_opt.catalogue import catalogue
+
+    look_up: dict[str, Callable[[str], object]] = {
+        "model": catalogue.model_entry,
+        "weights": catalogue.weight_format_row,
+        "runtime": catalogue.runtime_row,
+    }
+
+    def check(answer: str) -> str:
+        if not (key == "model" and Path(answer).is_file()):
+            try:
+                look_up[key](answer)
+            except InputError as error:
+                raise click.UsageError(str(error)) from None
+        return answer
+
+    return check

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def combined(files: Sequence[Found], names: Mapping[str, str] | None = None) -> Found:
+def combined(
+    files: Sequence[Found], names: Mapping[str, str] | None = None, *, interface: str = ""
+) -> Found:
     """Return what all *files* say together.
 
     Parameters
@@ -21,6 +23,8 @@ def combined(files: Sequence[Found], names: Mapping[str, str] | None = None) -> 
         One source's.
     names
         Names or addresses as the files have them → names of the inventory.
+    interface
+        What links are called that have no such name: two machines may have several.
 
     Raises
     ------
@@ -30,7 +34,9 @@ def combined(files: Sequence[Found], names: Mapping[str, str] | None = None) -> 
     naming = _Naming(files, names or {})
     notes = [note for found in files for note in found.notes]
     devices = _distinct([naming.device(d) for found in files for d in found.devices], notes)
-    links = _paired([naming.link(link) for found in files for link in found.links], notes)
+    named = [naming.link(link) for found in files for link in found.links]
+    named = [replace(link, interface=link.interface or interface) for link in named]
+    links = _paired(named, notes)
     naming.refuse_unused()
     return Found(devices=tuple(devices), links=tuple(links), notes=tuple(dict.fromkeys(notes)))
 

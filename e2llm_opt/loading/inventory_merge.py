@@ -11,6 +11,7 @@ import yaml
 from e2llm_opt.errors import Fault, InputError
 from e2llm_opt.loading.inventory_edit import ItemEdit, Splice, applied, index, own
 from e2llm_opt.loading.inventory_items import Item, block, flow, written
+from e2llm_opt.loading.setup import catalogue_key
 from e2llm_opt.loading.yaml_file import nodes_of, parse
 
 _KEPT = frozenset(
@@ -116,17 +117,22 @@ class _Merge:
         if value.get("count", 1) != 1 and "count" not in item.keys:
             self.notes.append(f"{title_of(value)} stands for several devices; it stays as it is")
             return value
+        own_type, type_there = value.get("type"), item.keys.get("type")
+        if own_type and type_there and catalogue_key(str(own_type)) != type_there:
+            self.notes.append(f"{title_of(value)}: stays {own_type}, but there it is {type_there}")
         changes = _changes(value, item)
+        later: list[Splice] = []  # a new line may start where an open value of the last one stands
         for key, change in changes.items():
             old_key, old = own(node, key)
             is_open = isinstance(old, yaml.ScalarNode) and old.value == "" and not old.style
             if old_key is None or old is None or not is_open:
-                self.splices += self._edit.set_keys(node, {key: change})
+                later += self._edit.set_keys(node, {key: change})
                 continue
             start = self._text.index(":", index(old_key.end_mark)) + 1
             rest = _OPEN.match(self._text, start)
             stop = rest.end() if rest else start
             self.splices.append(Splice(start, stop, f" {written(change)}"))
+        self.splices += later
         if changes:
             self.notes.append(f"{title_of(value)}: {', '.join(changes)} set")
         return value | changes
@@ -195,8 +201,10 @@ def _column(node: yaml.SequenceNode) -> int:
 def _row(values: Sequence[Any], item: Item) -> int | None:
     """Return the position of what *item* is about; None where it is not there."""
     if "between" in item.keys:
-        ends = item.keys["between"]
-        return next((i for i, value in enumerate(values) if _is_link(value, ends, item)), None)
+        rows = [i for i, value in enumerate(values) if _is_link(value, item.keys["between"], item)]
+        named = item.keys.get("interface")
+        exact = [i for i in rows if values[i].get("interface") == named]
+        return next(iter([*exact, *rows]), None)
     for key in ("uuid", "name"):
         for i, value in enumerate(values):
             if isinstance(value, dict) and key in item.keys and value.get(key) == item.keys[key]:
@@ -227,8 +235,8 @@ def _changes(value: Mapping[str, Any], item: Item) -> dict[str, Any]:
             new = _rates(value, item)  # noqa: PLW2901
         if key == "type" and old is None and all(value.get(k) is not None for k in _FILLS):
             continue  # all its numbers are the user's own
-        if key in item.filled and "type" in {**value, **changes}:
-            continue  # its type brings them
+        if key in item.filled and key not in value and "type" in {**value, **changes}:
+            continue  # its type brings it
         if old != new:
             changes[key] = new
     return changes

@@ -66,6 +66,16 @@ def test_standard_input_is_read_and_the_host_is_given(lab: str) -> None:
     assert (link.latency_s, link.forward_bytes_per_s) == (0.156e-3, 940e6 / 8)
 
 
+def test_a_link_can_be_one_of_several(lab: str, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "tower.txt"
+    path.write_text(PING_LINUX, encoding="utf-8")
+    done = run(
+        *("import", "ping", str(path), "--name", "mini.lan=laptop", "--interface", "wifi"),
+        *("--into", lab, "-o", "-", "-q"),
+    )
+    assert yaml.safe_load(done.stdout)["links"][0]["interface"] == "wifi"
+
+
 def test_all_files_that_are_wrong_are_told(tower: str, run: Run, tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text("iperf3: error", encoding="utf-8")
@@ -170,12 +180,13 @@ def test_init_asks_on_a_terminal_until_types_are_known(
     monkeypatch.setattr(init, "sys", Sys)
     path = tmp_path / "asked.yaml"
     answers = ["", "tower", "rtx-306", "rtx-3060", "pi", "rpi5", "", "500", "0.4"]
-    answers += ["", "q8_0", "", "0.1", "", ""]
+    answers += ["llama-3.1-8c", "llama-3.1-8b", "q8_0", "", "0", "0.1", "", ""]
     done = CliRunner().invoke(
         command_line, ["init", "-o", str(path)], input="".join(f"{a}\n" for a in answers)
     )
     assert done.exit_code == 0, done.output
-    assert "did you mean" in done.stderr
+    assert "unknown device 'rtx-306'" in done.stderr
+    assert "unknown model 'llama-3.1-8c'" in done.stderr
     problem = Problem.load(path)
     assert [device.name for device in problem.devices] == ["tower", "pi"]
     assert (problem.weights, problem.workload.rate_per_s) == ("q8_0", 0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from e2llm_opt.importers.describe import device_items, link_items
 from e2llm_opt.importers.found import Found, FoundDevice, FoundLink
 from e2llm_opt.importers.inventory import inventoried
 from e2llm_opt.loading.inventory_merge import Merged, merged_items
+from e2llm_opt.loading.load import load_inventory
 from tests.importers import samples
 
 ROOT = Path(__file__).parents[2]
@@ -102,10 +104,34 @@ def test_a_measured_way_replaces_one_direction_also_when_the_ends_are_turned() -
     )
 
 
+def test_what_was_left_open_is_filled_and_loads(tmp_path: Path) -> None:
+    text = "devices:\n  - name: a\n    memory_gib:   # TODO: soon\n    fp16_tflops:\n"
+    path = tmp_path / "lab.yaml"
+    path.write_text(merge(text, device("a", memory_gib=24.0)).text, encoding="utf-8")
+    (filled,) = load_inventory(path).devices
+    assert (filled.type, filled.fp16_flop_per_s) == ("rtx-3090", 71e12)
+    assert "TODO" not in path.read_text(encoding="utf-8")
+
+
+def test_another_type_than_in_the_file_is_told() -> None:
+    assert "there it is rtx-3090" in merge(LAB, device("desktop")).notes[0]
+    same = LAB.replace("rtx-3060-12gb", "RTX 3090")
+    assert not any("there it is" in note for note in merge(same, device("desktop")).notes)
+
+
 def test_both_ways_turned_are_both_ways_turned() -> None:
     turned = link("laptop", "desktop", forward_mbit_s=300.0, backward_mbit_s=500.0)
     rates = yaml.safe_load(merge(LAB, turned).text)["links"][0]["bandwidth_mbit_s"]
     assert rates == {"forward": 500, "backward": 300}
+
+
+def test_links_of_one_pair_are_told_apart_by_interface() -> None:
+    wifi = merge(LAB, link("desktop", "laptop", latency_ms=4.0, interface="wifi")).text
+    cable = link("laptop", "desktop", latency_ms=0.1, interface="cable")
+    both = merge(wifi, replace(cable, forward_mbit_s=9000.0)).text
+    third = merge(both, link("desktop", "laptop", latency_ms=5.0, interface="wifi")).text
+    found = {one["interface"]: one["latency_ms"] for one in yaml.safe_load(third)["links"]}
+    assert found == {"wifi": 5.0, "cable": 0.1}
 
 
 def test_ping_and_then_iperf3_make_a_whole_link_and_no_todo_stays() -> None:
