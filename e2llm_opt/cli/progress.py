@@ -1,4 +1,4 @@
-"""A line on the terminal while something takes long, and nothing otherwise."""
+"""A line on the terminal, with a table below it, while something takes long; else nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+from e2llm_opt.report.quantities import UNKNOWN, number, percent, rate, seconds
 from e2llm_opt.report.width import columns
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 PATIENCE_S = 2.0
 """What ends sooner shows nothing [s]."""
 _PERIOD_S = 0.2
-_ERASE = "\r\x1b[K"
+_ERASE, _UP = "\r\x1b[K", "\x1b[1A"
+_LEAST_WIDTH = 60
+"""Columns from which there is room for a table."""
 STOPPING = "stopping; Ctrl-C again quits at once"
 
 
@@ -58,6 +61,7 @@ class Line:
         self._state: Progress | None = None
         self._is_stopping = False
         self._ended = threading.Event()
+        self._num_lines = 1
         self._painter = threading.Thread(target=self._paint, name="progress", daemon=True)
 
     def __call__(self, progress: Progress) -> None:
@@ -85,9 +89,15 @@ class Line:
         if self._ended.wait(PATIENCE_S):
             return
         while not self._ended.is_set():
-            self._write(_ERASE + self.text(columns(self._file) - 1))
+            lines = self.lines(columns(self._file) - 1)
+            self._write(self._erased() + "\n".join(lines))
+            self._num_lines = len(lines)
             self._ended.wait(_PERIOD_S)
-        self._write(_ERASE)
+        self._write(self._erased())
+
+    def _erased(self) -> str:
+        """Return what takes away the lines that are there, from the last to the first."""
+        return (_ERASE + _UP) * (self._num_lines - 1) + _ERASE
 
     def _write(self, text: str) -> None:
         try:
@@ -96,10 +106,29 @@ class Line:
         except OSError:  # the terminal has gone; whoever prints the answer will say so
             self._ended.set()
 
-    def text(self, width: int) -> str:
-        """Return what the line says, cut to *width* columns."""
+    def lines(self, width: int) -> list[str]:
+        """Return the line, and a table of the best plan so far where a search is told of."""
         state = self._state
-        parts = [f"{time.monotonic() - self._began:.0f} s"]
+        if state is None or width < _LEAST_WIDTH:
+            return [self.text(width)]
+        rows = [("best so far", state.best.partition(",")[0]), *_columns(state)]
+        widths = [max(map(len, row)) for row in rows]
+        table = [
+            "  ".join(row[i].ljust(wide) for row, wide in zip(rows, widths, strict=True))
+            for i in (0, 1)
+        ]
+        parts = [self._elapsed(), _doing(state), "Ctrl-C keeps the best"]
+        if self._is_stopping:
+            parts.insert(1, STOPPING)
+        return [line.rstrip()[:width] for line in (" | ".join(filter(None, parts)), *table)]
+
+    def _elapsed(self) -> str:
+        return f"{time.monotonic() - self._began:.0f} s"
+
+    def text(self, width: int) -> str:
+        """Return all of it in one line, cut to *width* columns."""
+        state = self._state
+        parts = [self._elapsed()]
         if state is None:
             parts.append(self._doing)
         else:
@@ -110,6 +139,23 @@ class Line:
         if self._is_stopping:
             parts.insert(1, STOPPING)
         return " | ".join(part for part in parts if part)[: max(width, 1)]
+
+
+def _columns(state: Progress) -> list[tuple[str, str]]:
+    """Return what is known of the best plan, and how fast plans are judged: (title, value)."""
+    capacity, gap = state.best_capacity_per_s, state.gap
+    bound = capacity / (1.0 - gap) if capacity is not None and gap is not None else None
+    speed = state.evaluations / state.elapsed_s if state.elapsed_s > 0 else None
+    values = (
+        ("waiting", seconds(state.best_waiting_s)),
+        ("latency", seconds(state.best_latency_s)),
+        ("capacity", rate(capacity)),
+        ("bound", rate(bound)),
+        ("gap", percent(gap)),
+        ("evaluations", str(state.evaluations)),
+        ("a second", number(speed)),
+    )
+    return [(title, value) for title, value in values if value != UNKNOWN]
 
 
 def _doing(state: Progress) -> str:

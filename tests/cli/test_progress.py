@@ -1,10 +1,11 @@
-"""What takes long shows one line on a terminal; everything else stays silent."""
+"""What takes long shows a few lines on a terminal; everything else stays silent."""
 
 from __future__ import annotations
 
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
 import time
@@ -29,6 +30,9 @@ STATE = Progress(
     doing="packing",
     done=7,
     planned=4140,
+    best_waiting_s=0.006,
+    best_capacity_per_s=2.0,
+    gap=0.2,
 )
 
 
@@ -85,9 +89,53 @@ def test_what_takes_long_shows_how_far_it_is_and_takes_it_away(
         wait_for(lambda: "s | checking the plan" in terminal.getvalue())
         line(STATE)
         wait_for(lambda: "packing 7 of 4140" in terminal.getvalue())
-    assert "best: 4 MIXED, waiting [6 ms] | 1234 evaluations" in terminal.getvalue()
-    assert terminal.getvalue().endswith("\r\x1b[K")
-    assert "\n" not in terminal.getvalue()
+    assert screen(terminal.getvalue()) == [""]
+
+
+def screen(written: str) -> list[str]:
+    """Return what a terminal shows after *written*, by the three sequences that we use."""
+    rows, row = [""], 0
+    for part in re.findall(r"\x1b\[K|\x1b\[1A|\r|\n|[^\x1b\r\n]+", written):
+        if part == "\n":
+            row += 1
+            rows += [""] * (row == len(rows))
+        elif part == "\x1b[1A":
+            row -= 1
+        elif part == "\x1b[K":
+            rows[row] = ""
+        elif part != "\r":
+            rows[row] += part
+    return rows[: row + 1] if not any(rows[row + 1 :]) else rows
+
+
+def test_a_search_shows_best_bound_gap_and_how_fast_it_is() -> None:
+    line = Line(io.StringIO(), "checking")
+    line(STATE)
+    first, titles, values = line.lines(200)
+    assert first == "0 s | packing 7 of 4140 | Ctrl-C keeps the best"
+    assert re.split("  +", titles) == [
+        *("best so far", "waiting", "capacity", "bound", "gap", "evaluations", "a second"),
+    ]
+    assert re.split("  +", values) == ["4 MIXED", "6 ms", "2/s", "2.5/s", "20 %", "1234", "494"]
+    assert all(len(one) <= 70 for one in line.lines(70))
+    assert line.lines(40) == [line.text(40)]
+
+
+def test_a_table_is_painted_over_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(module, "_PERIOD_S", 0.01)
+    terminal = Terminal()
+    with progress_line(terminal, quiet=False, doing="checking the plan") as line:
+        assert line is not None
+        line(STATE)
+        wait_for(lambda: terminal.getvalue().count("packing 7") > 3)
+        line.say("simulating")
+        wait_for(lambda: terminal.getvalue().count("simulating") > 2)
+        line(STATE)
+        wait_for(lambda: terminal.getvalue().count("packing 7") > 6)
+    assert screen(terminal.getvalue()) == [""]
+    before_the_end = terminal.getvalue()[: terminal.getvalue().rindex("a second")]
+    assert len(screen(before_the_end)) == 2
 
 
 def test_a_line_is_never_wider_than_the_terminal() -> None:
@@ -136,5 +184,6 @@ def test_a_long_search_paints_on_a_real_terminal_and_prints_to_a_pipe() -> None:
     assert out.startswith(b"{\n")
     assert b"\x1b" not in out
     assert "grouping" in painted
-    assert " of 2400 | best: " in painted
+    assert " of 2400 | Ctrl-C keeps the best" in painted
+    assert "best so far" in painted
     assert painted.endswith("\r\x1b[K")
