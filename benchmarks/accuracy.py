@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from benchmarks.measured import Measurement
 
+DOCS = Path(__file__).parents[1] / "docs" / "accuracy.md"
 RUNTIMES = {"llama.cpp-2024": "llama.cpp", "llama.cpp": "llama.cpp"}
 """Runtime of the catalogue whose hop between cards of a host is all that a pipeline adds."""
 
@@ -227,6 +228,53 @@ def scatter(found: Sequence[Point], file: Path) -> None:
     plt.close(figure)
 
 
+def overall(rows: Sequence[tuple[str, str, Sequence[Point], str]]) -> str:
+    """Return a table of (speed, what was left out, points, goal)."""
+    lines = [
+        "| speed | left out | runs | median error | P90 | in the 80 % interval | goal |",
+        "|---|---|---:|---:|---:|---:|---|",
+    ]
+    for kind, left_out, own, goal in rows:
+        one = summary(own)
+        lines.append(
+            f"| {kind} | {left_out} | {one['n']} | {one['median_ape']:.1%} | {one['p90_ape']:.0%} "
+            f"| {one['coverage_80']:.0%} | {goal} |"
+        )
+    return "\n".join(lines)
+
+
+def write_docs(measured: str, multi: str) -> None:
+    """Write the tables and pictures of docs/accuracy.md anew; some minutes."""
+    runs = read(measured)
+    device, model = (list(points(runs, what)) for what in ("device", "model"))
+    several, _ = pipelines(multi)
+    by_kind = {kind: [p for p in device if p.kind == kind] for kind in fit.PHASES}
+    other = {kind: [p for p in model if p.kind == kind] for kind in fit.PHASES}
+    first, second = fit.PHASES
+    tables = (
+        overall(
+            (
+                ("decode", "the device", by_kind[first], "7 %, 25 %"),
+                ("prefill", "the device", by_kind[second], "13 %, 50 %"),
+                ("decode", "the device but for one run", [*calibrated(by_kind[first])], "5 %"),
+                ("decode", "the model", other[first], ""),
+                ("prefill", "the model", other[second], ""),
+                ("decode of several cards in one host", "nothing", several, "20 %"),
+            )
+        ),
+        table([*device, *several]),
+    )
+    text = DOCS.read_text(encoding="utf-8")
+    for name, new in zip(("overall", "by group"), tables, strict=True):
+        start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        before, _, rest = text.partition(start)
+        text = f"{before}{start}\n\n{new}\n\n{end}{rest.partition(end)[2]}"
+    DOCS.write_text(text, encoding="utf-8")
+    drawn = {str(kind): own for kind, own in by_kind.items()} | {"multi": several}
+    for kind, own in drawn.items():
+        scatter(own, DOCS.with_suffix("") / f"{kind}.svg")
+
+
 def main() -> None:
     """Predict, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
@@ -234,10 +282,16 @@ def main() -> None:
     parser.add_argument("--multi", help="speeds of several devices together")
     parser.add_argument("--leave-out", choices=("device", "model"), help="fit anew without each")
     parser.add_argument("--json", action="store_true", help="the figures and nothing else")
+    parser.add_argument("--write-docs", action="store_true", help="write docs/accuracy.md anew")
     parser.add_argument("--plots", help="folder for scatter plots (SVG)")
     asked = parser.parse_args()
     if not asked.measured and not asked.multi:
         parser.error("give --measured or --multi")
+    if asked.write_docs:
+        if not (asked.measured and asked.multi):
+            parser.error("--write-docs needs --measured and --multi")
+        write_docs(asked.measured, asked.multi)
+        return
     found = list(points(read(asked.measured), asked.leave_out)) if asked.measured else []
     several, other = pipelines(asked.multi) if asked.multi else ([], 0)
     found += several
