@@ -132,10 +132,10 @@ def test_what_fails_half_way_leaves_the_old_folder(
 
 
 def test_scripts_start_check_and_stop_a_process(answer: Export, tmp_path: Path) -> None:
-    """A stand-in for rpc-server that waits: stop.sh ends it, and health follows."""
+    """A stand-in for ggml-rpc-server that waits: stop.sh ends it, and health follows."""
     answer.write(tmp_path / "run")
     (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin" / "rpc-server"
+    program = tmp_path / "bin" / "ggml-rpc-server"
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o755)
     (tmp_path / "bin" / "getent").write_text("#!/bin/sh\necho 10.0.0.1 x\n")
