@@ -89,9 +89,9 @@ class Exported:
         script = (str(self.folder / name / "health.sh"),)
         return subprocess.run(script, check=False, capture_output=True).returncode == 0
 
-    def stop(self) -> None:
-        """Run the stop scripts in the opposite order; nothing of them may be left."""
-        for name in reversed(self.started):
+    def stop(self, *names: str) -> None:
+        """Run the stop scripts of *names*, or of all, the last first; nothing may be left."""
+        for name in names or tuple(reversed(self.started)):
             part, script = self.started[name], str(self.folder / name / "stop.sh")
             with subprocess.Popen((script,), stdout=subprocess.PIPE, text=True) as stopping:
                 part.process.wait(_STOP_S)  # here, or it would stay as a zombie

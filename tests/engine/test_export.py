@@ -44,7 +44,7 @@ CUTS: Final = ({"one": 1, "two words": 7}, {"one": 1, "two words": 5, "drei; exi
 """Layers of each device."""
 DOOR: Final = 8888
 """Where every front door listens."""
-NUM_REQUESTS: Final = 12
+NUM_REQUESTS: Final = 30
 NO_BYTES: Final = [[token, False] for token in range(259)]
 """A model with random weights says bytes that are no text; words are the tokens after them."""
 
@@ -69,8 +69,10 @@ class Case:
         return all(map(is_free, self.ports))
 
 
-def planned(folder: Path, devices: Mapping[str, int], **constraints: Any) -> Case:
-    """Plan for *devices* of loopback, each so many times as slow as the first; export the plan."""
+def planned(
+    folder: Path, devices: Mapping[str, int], rate_per_s: float = 1.0, **constraints: Any
+) -> Case:
+    """Plan for *devices* of loopback, each so many times as slow as others; export the plan."""
     model = written(TINY, "f16", ROOT / "build" / "engine" / "models")
     own = [
         {"name": name, "type": "raspberry-pi-5-8gb", "memory_bandwidth_gb_s": 17 / times}
@@ -82,7 +84,7 @@ def planned(folder: Path, devices: Mapping[str, int], **constraints: Any) -> Cas
         "devices": own,
         "links": [lan],
         "model": str(model),
-        "workload": {"rate_per_s": 1, "prompt_tokens": 32, "output_tokens": 8, "slots": 2}
+        "workload": {"rate_per_s": rate_per_s, "prompt_tokens": 32, "output_tokens": 8, "slots": 2}
         | {"context_tokens": 256},
         "constraints": {"use_all_devices": True, "roles": "mixed", **constraints},
     }
@@ -194,8 +196,8 @@ def door(case: Case, exported: Exported, program: str) -> Iterator[None]:
 def test_both_replicas_answer_behind_the_front_door(
     engine: Programs, tmp_path: Path, program: str
 ) -> None:
-    """More requests at once than slots; one of them with a long text."""
-    case = planned(tmp_path, {"one": 1, "two words": 2}, replicas=2)
+    """One by one, more at once than slots, one with a long text, and some when one is gone."""
+    case = planned(tmp_path, {"one": 1, "two words": 4}, 60.0, replicas=2)
     if not is_free(DOOR):
         pytest.skip(f"something else listens on {DOOR}")
     assert [len(own.stages) for own in case.plan.replicas] == [1, 1]
@@ -203,18 +205,24 @@ def test_both_replicas_answer_behind_the_front_door(
         with door(case, exported, program):
             one_by_one = [num_tokens(DOOR) for _ in range(NUM_REQUESTS)]
             served = {
-                name: len(re.findall(r"done request: POST /v1/completions .* 200", part.said()))
+                name: part.said().count("stop processing")
                 for name, part in exported.started.items()
             }
             with ThreadPoolExecutor(NUM_REQUESTS) as pool:
                 at_once = list(pool.map(lambda _: num_tokens(DOOR), range(NUM_REQUESTS)))
             long = num_tokens(DOOR, user="x" * 2_000_000)
-        exported.stop()
+            exported.stop("one")
+            alone = [num_tokens(DOOR, user="x" * 100_000) for _ in range(3)]
+        exported.stop("two-words")
         layers = {name: exported.layers(name) for name in exported.order}
-    assert [*one_by_one, *at_once, long] == [8] * (2 * NUM_REQUESTS + 1)
-    print(program, served, [own.service_rate_per_s for own in case.plan.replicas])
+    assert {*one_by_one, *at_once, long, *alone} == {8}
+    rates = {FOLDERS[r.stages[0].device]: r.arrival_rate_per_s for r in case.plan.replicas}
+    print(program, served, rates)
     assert sum(served.values()) == NUM_REQUESTS
-    assert served["one"] > served["two-words"] > 0
+    for name, rate_per_s in rates.items():
+        wanted = NUM_REQUESTS * rate_per_s / sum(rates.values())
+        assert 2 < wanted < NUM_REQUESTS - 2
+        assert served[name] == pytest.approx(wanted, abs=2)  # the health check was one, too
     for name, found in layers.items():
         assert set(found.values()) == {f"{name} CPU"}
     assert is_free(DOOR)
