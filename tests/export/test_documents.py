@@ -88,8 +88,8 @@ def test_manifests_are_kubernetes(weights: str, one: Plan) -> None:
 def test_a_stage_is_a_deployment_with_labels_on_its_node() -> None:
     answer = export(roles(weights="q4_k_m"), "kubernetes")
     assert any("built without RPC" in text for text in answer.warnings)
-    own = export(roles(weights="q4_k_m"), "kubernetes", options=ExportOptions(image="mine"))
-    assert not any("built without RPC" in text for text in own.warnings)
+    mine = export(roles(weights="q4_k_m"), "kubernetes", options=ExportOptions(image="mine"))
+    assert not any("built without RPC" in text for text in mine.warnings)
     deployments = {
         one["metadata"]["name"]: one for one in manifests(answer) if one["kind"] == "Deployment"
     }
