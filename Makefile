@@ -18,7 +18,7 @@ help:
 	@echo "make test      the tests that take seconds"
 	@echo "make test-all  all tests, more random examples (EXAMPLES=$(EXAMPLES))"
 	@echo "make browser   what the tests of pages in a browser need (part of test-all)"
-	@echo "make test-engine  predict and measure llama.cpp here (6 minutes; the first time 20 more, to build it)"
+	@echo "make test-engine  predict and measure llama.cpp here, start exports (7 minutes; the first time 20 more, to build it)"
 	@echo "make lint      ruff, mypy, import contracts, spelling"
 	@echo "make format    let ruff lay out and fix what it can"
 	@echo "make bench     measure everything, write docs/benchmarks.md (some minutes)"

@@ -66,7 +66,7 @@ def export(
     Examples
     --------
     >>> export(plan, "llama.cpp").commands[0].argv  # doctest: +SKIP
-    ('rpc-server', '-H', 'tower', '-p', '50052', '-c')
+    ('ggml-rpc-server', '-H', 'tower', '-p', '50052', '-c')
     """
     engine = engine_named(to)
     found, violations = checked(plan, problem)

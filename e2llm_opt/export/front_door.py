@@ -23,6 +23,24 @@ _SCALE = 100
 _LONGEST_ANSWER_S = 3600
 
 
+_HTTP = (
+    "    access_log off;",
+    "    client_max_body_size 0;  # prompts and pictures may be long",
+    *(
+        f"    {what}_temp_path nginx-{what};  # else root's, which others cannot make"
+        for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    ),
+)
+"""Of every nginx configuration."""
+_PASSED = (
+    "            proxy_http_version 1.1;",
+    "            proxy_request_buffering off;  # into files that not every user can write",
+    "            proxy_buffering off;  # tokens must not be held back",
+    f"            proxy_read_timeout {_LONGEST_ANSWER_S}s;",
+)
+"""How each request is passed on."""
+
+
 def share(replica: ReplicaSetup) -> float:
     """Return the requests that the plan sends to a replica.
 
@@ -118,7 +136,7 @@ def nginx(rows: Sequence[tuple[str, Endpoint, int]], port: int = PORT) -> str:
             "pid nginx.pid;",
             "events {}",
             "http {",
-            "    access_log off;",
+            *_HTTP,
             "    upstream replicas {",
             "        least_conn;",
             *servers,
@@ -127,10 +145,8 @@ def nginx(rows: Sequence[tuple[str, Endpoint, int]], port: int = PORT) -> str:
             f"        listen {port};",
             "        location / {",
             "            proxy_pass http://replicas;",
-            "            proxy_http_version 1.1;",
+            *_PASSED,
             '            proxy_set_header Connection "";',
-            "            proxy_buffering off;  # tokens must not be held back",
-            f"            proxy_read_timeout {_LONGEST_ANSWER_S}s;",
             "            proxy_next_upstream error;",
             "        }",
             "    }",
@@ -168,7 +184,7 @@ def nginx_by_route(shares: Sequence[Share], where: str) -> str:
             "pid nginx.pid;",
             "events {}",
             "http {",
-            "    access_log off;",
+            *_HTTP,
             '    split_clients "$request_id" $route {',
             *parts,
             f"        * {shares[-1].route};",
@@ -178,9 +194,7 @@ def nginx_by_route(shares: Sequence[Share], where: str) -> str:
             f"        listen {PORT};",
             "        location / {",
             "            proxy_pass http://serve/$route$request_uri;",
-            "            proxy_http_version 1.1;",
-            "            proxy_buffering off;  # tokens must not be held back",
-            f"            proxy_read_timeout {_LONGEST_ANSWER_S}s;",
+            *_PASSED,
             "        }",
             "    }",
             "}",
@@ -199,18 +213,20 @@ def _haproxy(rows: Sequence[tuple[str, Endpoint, int]]) -> str:
     return "\n".join(
         [
             "# haproxy -f haproxy.cfg",
-            "# maxconn is the slots of a replica: further requests wait here for a free one.",
+            "# maxconn is the slots of a replica: a full one is passed over, and while all are",
+            "# full, requests wait here. (leastconn would ignore the weights of idle replicas.)",
             "defaults",
             "    mode http",
             "    timeout connect 5s",
             f"    timeout client {_LONGEST_ANSWER_S}s",
             f"    timeout server {_LONGEST_ANSWER_S}s",
             f"    timeout queue {_LONGEST_ANSWER_S}s",
+            "    option redispatch  # to another replica when one is gone",
             "frontend front",
             f"    bind :{PORT}",
             "    default_backend replicas",
             "backend replicas",
-            "    balance leastconn",
+            "    balance roundrobin",
             *(f"    option httpchk GET {path}" for path in paths if len(paths) == 1 and path),
             *servers,
             "",

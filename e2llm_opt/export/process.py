@@ -48,6 +48,8 @@ class Process:
     shell
         Positions in *argv* that only the machine itself can fill in, with the shell words that
         do. They hold nothing but words of ours and checked hosts.
+    is_awaited
+        Whether the next process of its folder starts only once this one listens.
     caution
         What whoever starts it must know; it is printed then.
     """
@@ -63,6 +65,7 @@ class Process:
     env: Mapping[str, str] = field(default_factory=dict)
     health: Health = field(default_factory=Health)
     shell: Mapping[int, str] = field(default_factory=dict)
+    is_awaited: bool = False
     caution: str = ""
 
     @property

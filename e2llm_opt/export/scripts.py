@@ -43,12 +43,30 @@ if [[ ! -f "$here/process.pid" ]]; then
 fi
 pid="$(cat "$here/process.pid")"
 kill "$pid" 2>/dev/null || true
-for _ in {{1..50}}; do
+for _ in {{1..60}}; do
   kill -0 "$pid" 2>/dev/null || break
   sleep 0.2
 done
+kill -KILL "$pid" 2>/dev/null || true
 rm -f "$here/process.pid"
 echo stopped
+"""
+
+
+_ENDING = """\
+pids=()
+# Ends all, and waits: whoever starts them again needs their ports and memory.
+end_all() {
+  kill "${pids[@]}" 2>/dev/null || true
+  for _ in {1..40}; do
+    kill -0 "${pids[@]}" 2>/dev/null || return 0
+    sleep 0.2
+  done
+  kill -KILL "${pids[@]}" 2>/dev/null || true
+}
+trap end_all EXIT
+trap 'exit 143' TERM
+trap 'exit 130' INT
 """
 
 
@@ -74,10 +92,10 @@ def start_script(processes: Sequence[Process]) -> str:
     lines.append('echo "$$" >"$here/process.pid"')
     if len(processes) == 1:
         return "\n".join([*lines, *_exports(processes[0]), _command(processes[0], 0, "exec "), ""])
-    lines += ["pids=()", "trap 'kill \"${pids[@]}\" 2>/dev/null || true' EXIT"]
-    lines += ["trap 'exit 143' TERM", "trap 'exit 130' INT"]
+    lines.append(_ENDING)
     for i, process in enumerate(processes):
-        lines += ["(", *_exports(process), f"{_command(process, i, 'exec ')}", ") &", "pids+=($!)"]
+        lines += _in_background("\n".join([*_exports(process), _command(process, i, "exec ")]))
+        lines += _awaited(process, i) if process.is_awaited else []
     return "\n".join([*lines, 'wait "${pids[${#pids[@]}-1]}"', ""])
 
 
@@ -93,12 +111,11 @@ def health_script(processes: Sequence[Process]) -> str:
             "fi",
         ]
     for process in processes:
-        where = shlex.quote(process.host), process.port
         if process.health.kind == "http":
             url = shlex.quote(process.url + process.health.path)
             lines.append(f"curl -fsS --max-time 5 -o /dev/null {url}")
         elif process.health.kind == "tcp":
-            lines.append(f"(exec 3<>/dev/tcp/{where[0]}/{where[1]})")
+            lines.append(_connects(process))
     return "\n".join([*lines, "echo ok", ""])
 
 
@@ -107,16 +124,33 @@ def stop_script() -> str:
     return _STOP
 
 
-def command_script(comment: str, argv: Sequence[str], shell: dict[int, str] | None = None) -> str:
-    """Return a script that runs one command, such as a benchmark."""
+def command_script(comment: str, argv: Sequence[str], beside: Sequence[Process] = ()) -> str:
+    """Return a script that runs one command, such as a benchmark.
+
+    Parameters
+    ----------
+    beside
+        Processes that it starts before and ends afterwards; what they print goes to the errors.
+    """
     lines = ["#!/usr/bin/env bash", f"# {one_line(comment)}", "set -euo pipefail", ""]
-    return "\n".join([*lines, "exec " + _words(argv, shell or {}), ""])
+    if not beside:
+        return "\n".join([*lines, "exec " + _words(argv, {}), ""])
+    lines.append(_ENDING)
+    for i, process in enumerate(beside):
+        lines += _in_background("exec " + _words(process.argv, {}), " >&2")
+        lines += _awaited(process, i)
+    lines += _in_background("exec " + _words(argv, {}))
+    return "\n".join([*lines, 'wait "${pids[${#pids[@]}-1]}"', ""])
 
 
 def printed(process: Process) -> str:
     """Return a process as one would type it."""
     settings = [f"{name}={shlex.quote(value)}" for name, value in process.env.items()]
     return " ".join([*settings, shlex.join(process.argv)])
+
+
+def _in_background(commands: str, to: str = "") -> list[str]:
+    return ["(", commands, f"){to} &", "pids+=($!)"]
 
 
 def _exports(process: Process) -> Iterable[str]:
@@ -132,6 +166,21 @@ def _settled(process: Process, i: int) -> str:
 def _command(process: Process, i: int, prefix: str) -> str:
     filled = {position: f'"$word_{i}_{position}"' for position in process.shell}
     return prefix + _words(process.argv, filled)
+
+
+def _awaited(process: Process, i: int) -> list[str]:
+    """Wait until a process listens; give up when it has ended."""
+    return [
+        f"until {_connects(process)} 2>/dev/null; do",
+        f'  kill -0 "${{pids[{i}]}}" 2>/dev/null || exit 1',
+        "  sleep 0.2",
+        "done",
+    ]
+
+
+def _connects(process: Process) -> str:
+    """Return the command that ends with 0 if the port of a process is open."""
+    return f"(exec 3<>/dev/tcp/{shlex.quote(process.host)}/{process.port})"
 
 
 def _words(argv: Sequence[str], filled: dict[int, str]) -> str:

@@ -46,7 +46,7 @@ def test_without_a_folder_the_commands_are_printed(path: str, run: Run) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0] == "# tower"
-    assert lines[1] == "rpc-server -H tower -p 50052 -c"
+    assert lines[1] == "ggml-rpc-server -H tower -p 50052 -c"
     assert lines[3].startswith("llama-server -m llama-3.1-8b-q4_k_m.gguf ")
 
 

@@ -73,7 +73,7 @@ def llama_cpp(export: Export, num_layers: int) -> Cuts:
     workers = {
         f"{value(own, '-H')}:{value(own, '-p')}": own.device
         for own in export.commands
-        if own.argv[0] == "rpc-server"
+        if own.argv[0] == "ggml-rpc-server"
     }
     found = []
     for own in export.commands:

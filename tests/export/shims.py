@@ -15,17 +15,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRAMS = (
-    *("rpc-server", "llama-server", "llama-cli", "llama-bench", "vllm", "python", "python3", "exo"),
-    *("parallax", "dllama", "dllama-api", "ray", "kubectl", "helm", "serve", "curl", "docker"),
+    *("ggml-rpc-server", "llama-server", "llama-cli", "llama-bench", "vllm", "python", "python3"),
+    *("exo", "parallax", "dllama", "dllama-api", "ray", "kubectl", "helm", "serve", "curl"),
+    "docker",
 )
 """Every program that a generated script may call."""
 NUMERIC = "10.99.0.1"
 """What the shims give as the address of every host."""
-_NOTE = f"""#!{sys.executable} -S
+_BEGINS = f"#!{sys.executable} -S\n"
+_NOTE = """
 import json, os, sys
 with open(os.environ["CALLS"], "a", encoding="utf-8") as file:
     file.write(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]) + "\\n")
     file.write(json.dumps(dict(os.environ)) + "\\n")
+"""
+_LISTENS = """
+import socket, sys, time
+time.sleep(0.5)  # whoever does not wait is earlier
+listening = socket.create_server(("127.0.0.1", int(sys.argv[sys.argv.index("-p") + 1])))
+"""
+_WAITS = """
+time.sleep(60)
 """
 
 
@@ -64,6 +74,10 @@ class Machine:
         pairs = zip(lines[::2], lines[1::2], strict=True)
         return [Call(argv=tuple(argv), env=env_) for argv, env_ in pairs]
 
+    def listens(self, name: str) -> None:
+        """Let the program *name* listen on its port, note that down, and stay."""
+        _program(self.folder / "bin" / name, _BEGINS + _LISTENS + _NOTE + _WAITS)
+
     def _seen(self) -> set[Path]:
         return set(self.folder.rglob("*"))
 
@@ -72,7 +86,7 @@ def machine(folder: Path) -> Machine:
     """Return a machine whose programs are all shims."""
     (folder / "bin").mkdir()
     for name in PROGRAMS:
-        _program(folder / "bin" / name, _NOTE)
+        _program(folder / "bin" / name, _BEGINS + _NOTE)
     _program(folder / "bin" / "getent", f"#!/bin/sh\necho '127.0.1.1 x'\necho '{NUMERIC} x'\n")
     return Machine(folder=folder)
 

@@ -87,6 +87,9 @@ def test_manifests_are_kubernetes(weights: str, one: Plan) -> None:
 
 def test_a_stage_is_a_deployment_with_labels_on_its_node() -> None:
     answer = export(roles(weights="q4_k_m"), "kubernetes")
+    assert any("built without RPC" in text for text in answer.warnings)
+    mine = export(roles(weights="q4_k_m"), "kubernetes", options=ExportOptions(image="mine"))
+    assert not any("built without RPC" in text for text in mine.warnings)
     deployments = {
         one["metadata"]["name"]: one for one in manifests(answer) if one["kind"] == "Deployment"
     }
@@ -326,6 +329,7 @@ def test_nginx_takes_its_configuration(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr
+        assert (tmp_path / "nginx-client_body").is_dir(), "where its user can write"
 
 
 @pytest.mark.skipif(shutil.which("haproxy") is None, reason="needs HAProxy")

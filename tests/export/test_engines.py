@@ -47,7 +47,7 @@ def test_llama_cpp_is_told_devices_shares_context_slots_and_cache() -> None:
     answer = export(one, "llama.cpp")
     worker, own = answer.commands
     assert worker.device == "tower"
-    assert worker.argv == ("rpc-server", "-H", "tower", "-p", "50052", "-c")
+    assert worker.argv == ("ggml-rpc-server", "-H", "tower", "-p", "50052", "-c")
     assert own.device == "laptop"
     assert value(own, "-dev") == "RPC0,CUDA0"
     assert value(own, "-ts") == "12,21"
@@ -101,7 +101,7 @@ def test_devices_of_the_servers_host_are_local() -> None:
         "llama.cpp",
         options=ExportOptions(addresses=addresses, engine_devices={"g1": "Vulkan3"}),
     )
-    assert [own.argv[0] for own in answer.commands] == ["rpc-server", "llama-server"]
+    assert [own.argv[0] for own in answer.commands] == ["ggml-rpc-server", "llama-server"]
     assert value(answer.commands[0], "-p") == "6000"
     assert value(server(answer), "--rpc") == "10.0.0.9:6000"
     assert value(server(answer), "-dev") == "CUDA0,RPC0,Vulkan3,CUDA2"

@@ -6,12 +6,13 @@ import json
 import os
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from e2llm_opt import Export, InputError, export
+from e2llm_opt import Export, ExportOptions, InputError, export
 from tests.export.plans import plan, replica
 
 
@@ -131,11 +132,49 @@ def test_what_fails_half_way_leaves_the_old_folder(
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def program(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+SLOW_TO_END = f"""#!{sys.executable}
+import os, signal, socket, sys, time
+def end(*_):
+    time.sleep(1)
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+open("pid", "w").write(str(os.getpid()))
+listening = socket.create_server(("127.0.0.1", int(sys.argv[sys.argv.index("-p") + 1])))
+time.sleep(60)
+"""
+
+
+def test_stop_comes_back_once_all_of_a_folder_have_ended(tmp_path: Path) -> None:
+    """A worker that takes its time: what starts next needs its port and memory."""
+    pair = plan(replica("r0", "MIXED", [("tower", 12), ("laptop", 20)]), weights="q4_k_m")
+    options = ExportOptions(addresses={"laptop": "127.0.0.1"}, engine_devices={"laptop": "CPU"})
+    export(pair, "llama.cpp", options=options).write(tmp_path / "run")
+    folder = tmp_path / "run" / "laptop"
+    (tmp_path / "bin").mkdir()
+    program(tmp_path / "bin" / "ggml-rpc-server", SLOW_TO_END)
+    program(tmp_path / "bin" / "llama-server", "#!/bin/sh\n: >serves\nexec sleep 60\n")
+    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    with subprocess.Popen(
+        ["bash", folder / "start.sh"], cwd=folder, env=env, stderr=subprocess.DEVNULL
+    ) as started:
+        while not (folder / "serves").exists() and started.poll() is None:
+            pass
+        with subprocess.Popen(["bash", folder / "stop.sh"], env=env) as stopping:
+            started.wait(20)
+            assert stopping.wait(20) == 0
+        assert not Path("/proc", (folder / "pid").read_text()).exists()
+
+
 def test_scripts_start_check_and_stop_a_process(answer: Export, tmp_path: Path) -> None:
-    """A stand-in for rpc-server that waits: stop.sh ends it, and health follows."""
+    """A stand-in for ggml-rpc-server that waits: stop.sh ends it, and health follows."""
     answer.write(tmp_path / "run")
     (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin" / "rpc-server"
+    program = tmp_path / "bin" / "ggml-rpc-server"
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o755)
     (tmp_path / "bin" / "getent").write_text("#!/bin/sh\necho 10.0.0.1 x\n")

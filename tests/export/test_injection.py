@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -108,9 +109,12 @@ def test_scripts_run_nothing_but_their_command_with_its_very_words(
         assert not started
 
 
-def test_a_folder_with_two_processes_starts_both(tmp_path: Path) -> None:
-    """A last stage on a CPU is a worker of the server beside it."""
+def test_a_folder_with_two_processes_starts_the_second_once_the_first_listens(
+    tmp_path: Path,
+) -> None:
+    """A last stage on a CPU is a worker of the server beside it, and ends with it."""
     shims = machine(tmp_path)
+    shims.listens("ggml-rpc-server")
     text = "it's; touch PWNED"
     options = ExportOptions(engine_devices={f"{text}01": "CPU"})
     answer = export(evil_plan(text, "llama.cpp"), "llama.cpp", options=options)
@@ -119,8 +123,11 @@ def test_a_folder_with_two_processes_starts_both(tmp_path: Path) -> None:
     (folder,) = {name.split("/")[0] for name, t in answer.files.items() if "pids+=" in t}
     calls = shims.run(tmp_path / "run" / folder / "start.sh")
     assert len(calls) == 2
-    assert any(is_call_of(call, worker) for call in calls)
-    assert any(is_call_of(call, server) for call in calls)
+    assert is_call_of(calls[0], worker)
+    assert is_call_of(calls[1], server)
+    with socket.socket() as probe:
+        port = int(worker.argv[worker.argv.index("-p") + 1])
+        assert probe.connect_ex(("127.0.0.1", port)) != 0, "it ended with the server"
 
 
 def is_call_of(call: Call, command: ExportCommand) -> bool:

@@ -15,6 +15,7 @@ from e2llm_opt.export.engines.kubernetes_objects import (
     network_policy,
     service,
 )
+from e2llm_opt.export.engines.llama_cpp import RPC_SERVER
 from e2llm_opt.export.formats import WEIGHTS
 from e2llm_opt.export.names import label, unlike
 from e2llm_opt.export.process import Launch
@@ -22,7 +23,7 @@ from e2llm_opt.export.scripts import command_script
 from e2llm_opt.export.yaml_text import yaml_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from e2llm_opt.export.process import Endpoint
     from e2llm_opt.export.setup import Setup
@@ -34,6 +35,11 @@ _IMAGES: Final = {
     "vllm": "vllm/vllm-openai:latest",
     "sglang": "lmsysorg/sglang:latest",
 }
+_NO_RPC: Final = (
+    "llama.cpp's own images are built without RPC: build one with -DGGML_RPC=ON, its programs on "
+    "PATH, and export again with --image"
+)
+"""As their Dockerfiles say (``.devops`` of build b11434)."""
 _MODELS: Final = "/models"
 _NEEDS: Final = (
     "`kubectl`; a device plugin for the GPUs; the model on every node (see `--model-path`)."
@@ -50,7 +56,7 @@ def launch(setup: Setup) -> Launch:
     objects: list[dict[str, Any]] = []
     for pod in pods:
         objects += [deployment(pod), headless_service(pod)]
-        if pod.process.argv[0] == "rpc-server":
+        if pod.process.argv[0] == RPC_SERVER:
             objects.append(network_policy(pod))
     entries = list(_entries(started, pods))
     objects += [service(name, pod) for name, pod, _ in entries]
@@ -73,9 +79,14 @@ def launch(setup: Setup) -> Launch:
         },
         needs=_NEEDS,
         notes=notes,
-        warnings=started.warnings,
+        warnings=(*started.warnings, *_image_warnings(pods)),
         has_scripts=False,
     )
+
+
+def _image_warnings(pods: Sequence[Pod]) -> Iterator[str]:
+    if any(pod.process.argv[0] == RPC_SERVER and not pod.has_own_image for pod in pods):
+        yield _NO_RPC
 
 
 def _engine_inside(setup: Setup) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from e2llm_opt.export.engines.llama_cpp import RPC_SERVER
+
 if TYPE_CHECKING:
     from e2llm_opt.export.process import Process
 
@@ -13,7 +15,7 @@ POD_IP: Final = "$(POD_IP)"
 _MANAGED: Final = {"app.kubernetes.io/managed-by": "e2llm-opt"}
 _SECONDS_TO_LOAD: Final = 3600
 _HOST_OPTIONS: Final = ("-H", "--host")
-_BINARIES: Final = {"rpc-server": "/app/rpc-server", "llama-server": "/app/llama-server"}
+_BINARIES: Final = {RPC_SERVER: f"/app/{RPC_SERVER}", "llama-server": "/app/llama-server"}
 """Where llama.cpp's own images have them."""
 
 

@@ -1,4 +1,4 @@
-"""llama.cpp: an ``rpc-server`` on each remote device, a ``llama-server`` beside the last stage.
+"""llama.cpp: a ``ggml-rpc-server`` on each remote device, a ``llama-server`` beside the last stage.
 
 The server cuts the model into one unit a layer and one for the output head. A unit goes to the
 first device whose cumulative share of ``-ts`` is strictly greater than its own place, so that whole
@@ -34,10 +34,15 @@ _LOADING_MBIT_S: Final = 110
 
 Measured by users: github.com/ggml-org/llama.cpp/issues/27653 [Mbit/s].
 """
-_NEEDS: Final = "`rpc-server`, `llama-server` and `llama-bench` of one llama.cpp build, on PATH."
+RPC_SERVER: Final = "ggml-rpc-server"
+"""The worker's program; builds before June 2026 call it ``rpc-server``."""
+_NEEDS: Final = (
+    f"`{RPC_SERVER}`, `llama-server` and `llama-bench` of one llama.cpp build with "
+    "`-DGGML_RPC=ON`, on PATH. (Builds before June 2026 call the first `rpc-server`.)"
+)
 _OPEN: Final = (
-    "rpc-server has neither authentication nor encryption: it listens on a private address only, "
-    "and must never be reachable from an open network"
+    f"{RPC_SERVER} has neither authentication nor encryption: it listens on a private address "
+    "only, and must never be reachable from an open network"
 )
 
 
@@ -65,10 +70,11 @@ def launch(setup: Setup) -> Launch:
     for replica in setup.replicas:
         places = _places(replica, ports)
         _refuse_remote_spill(replica, places)
-        processes += [_worker(replica, place) for place in places if place.endpoint]
+        workers = [_worker(replica, place) for place in places if place.endpoint]
+        processes += workers
         server = _server(setup, replica, places, ports)
         processes.append(server)
-        files[f"{replica.last.folder}/bench.sh"] = _bench(setup, replica, places)
+        files[f"{replica.last.folder}/bench.sh"] = _bench(setup, replica, places, workers)
         endpoints.append(endpoint(setup, replica, server, drops_roles=has_roles))
         warnings += _guessed_devices(places)
     if has_roles:
@@ -139,7 +145,7 @@ def _backend(kind: str) -> str:
 def _worker(replica: ReplicaSetup, place: _Place) -> Process:
     stage = place.stage
     host = place.endpoint.rpartition(":")[0]
-    argv = ["rpc-server", "-H", host, "-p", str(place.port), "-c"]
+    argv = [RPC_SERVER, "-H", host, "-p", str(place.port), "-c"]
     if stage.engine_device or stage.type or stage.is_cpu:
         argv += ["--device", _engine_name(stage)]
     return Process(
@@ -152,6 +158,7 @@ def _worker(replica: ReplicaSetup, place: _Place) -> Process:
         host=host,
         port=place.port,
         health=Health(kind="tcp"),
+        is_awaited=True,  # a server that does not reach its worker ends
         shell=numeric(argv, "-H"),
         caution=_OPEN,
     )
@@ -195,16 +202,20 @@ def _split(setup: Setup, places: list[_Place], separator: str) -> list[str]:
     return [*argv, "-ts", separator.join(map(str, counts))]
 
 
-def _bench(setup: Setup, replica: ReplicaSetup, places: list[_Place]) -> str:
+def _bench(
+    setup: Setup, replica: ReplicaSetup, places: list[_Place], workers: list[Process]
+) -> str:
+    """Return a script that measures the cut; a worker that starts with the server is its own."""
     argv = ["llama-bench", "-m", setup.gguf, *_split(setup, places, "/")]
     argv += ["-ctk", setup.kv_cache, "-ctv", setup.kv_cache]
     if is_quantised_cache(setup):
         argv += ["-fa", "1"]
     argv += [*_overrides(setup, replica), "-o", "json"]
     return command_script(
-        f"Measures {replica.id} with the same cut; its workers must run, its server must not. "
-        "Feed the output to: e2llm-opt calibrate --measured",
+        f"Measures {replica.id} with the same cut; the workers of other folders must run, "
+        "start.sh beside it must not. Feed the output to: e2llm-opt calibrate --measured",
         argv,
+        [worker for worker in workers if worker.folder == replica.last.folder],
     )
 
 
@@ -239,7 +250,7 @@ def _guessed_devices(places: list[_Place]) -> Iterator[str]:
         stage = place.stage
         if place.endpoint and not (stage.engine_device or stage.type or stage.is_cpu):
             yield (
-                f"{stage.device}: rpc-server offers every GPU of its host, and the plan has one; "
+                f"{stage.device}: {RPC_SERVER} offers every GPU of its host, and the plan has one; "
                 "where there are more, name it with --engine-device"
             )
         elif not place.endpoint and not stage.engine_device and place.name != "CPU":
@@ -261,6 +272,6 @@ def _notes(setup: Setup) -> Iterator[str]:
             yield (
                 f"Loading {replica.id}: the server sends {sent / GIB:.1f} GiB to its workers, "
                 f"about {minutes:.0f} min the first time at {_LOADING_MBIT_S} Mbit/s, which was "
-                "seen on faster networks too. `rpc-server -c` keeps them in ~/.cache/llama.cpp, "
+                f"seen on faster networks too. `{RPC_SERVER} -c` keeps them in ~/.cache/llama.cpp, "
                 "so that later starts send little."
             )
