@@ -9,6 +9,7 @@ import numpy as np
 from e2llm_opt.baselines import memory_proportional, single_device
 from e2llm_opt.plan.plan import Alternative, UnusedDevice
 from e2llm_opt.problem import Objective, Role
+from e2llm_opt.search.phrases import time_text
 from e2llm_opt.search.roles import Scope
 from e2llm_opt.units import MBIT_PER_S
 
@@ -87,10 +88,10 @@ def _comparisons(search: Search, rival: Outcome, chosen: Outcome) -> Iterator[st
         return
     unit = search.evaluator.ranking.wait_unit_s
     if np.rint(rival.waiting_time_s / unit) > np.rint(chosen.waiting_time_s / unit):
-        yield f"requests wait {rival.waiting_time_s - chosen.waiting_time_s:.3g} s longer"
+        yield f"requests wait {time_text(rival.waiting_time_s - chosen.waiting_time_s)} longer"
     later = rival.latency_s - chosen.latency_s
     if later > _EQUAL * chosen.latency_s:
-        yield f"no shorter wait, and requests take {later:.3g} s longer"
+        yield f"no shorter wait, and requests take {time_text(later)} longer"
 
 
 def unused_devices(
