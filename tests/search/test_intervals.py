@@ -64,6 +64,8 @@ def stage_times(problem: Problem, replica: Replica) -> list[tuple[float, float]]
 @given(problems(max_devices=4, is_linked=True) | problems(max_devices=3, has_host_ram=True))
 def test_stages_are_as_fast_and_as_slow_as_the_oracle_says(problem: Problem) -> None:
     problem = replace(problem, runtime=replace(problem.runtime, is_pipelined=False))
+    # The longest context spills more than the workload's, which the oracle goes by.
+    assume(problem.objective is not Objective.MAX_CONTEXT)
     found = planned(problem)
     assume(found is not None)
     assert found is not None
