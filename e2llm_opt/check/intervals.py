@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from e2llm_opt.check.stated import TOLERANCE, is_close, value_of
+from e2llm_opt.check.stated import OTHER_PHASE, TOLERANCE, is_close, value_of
 from e2llm_opt.check.verdict import Violation
-from e2llm_opt.problem import Role
 from e2llm_opt.speed import LIKELY
 
 if TYPE_CHECKING:
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from e2llm_opt.check.given import GivenPlan, GivenReplica
     from e2llm_opt.check.verdict import ReplicaFigures
     from e2llm_opt.problem import Problem
-
-_OTHER = {Role.PREFILL: "decode", Role.DECODE: "prefill", Role.MIXED: "neither"}
 
 
 def shifted(problem: Problem) -> tuple[Problem, ...]:
@@ -49,7 +46,7 @@ def _differing(
     versions: Sequence[Mapping[str, object]],
 ) -> Iterator[Violation]:
     for key, have in intervals.items():
-        if key.startswith(_OTHER[given.role]):
+        if key.startswith(OTHER_PHASE[given.role]):
             continue
         found = [value_of(version, key.replace("_interval_s", "_s")) for version in versions]
         values = [value for value in found if value is not None]

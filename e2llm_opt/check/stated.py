@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-6
 """Relative difference up to which two numbers are the same."""
 _ROUNDING = 1e-9
-_OTHER_PHASE = {Role.PREFILL: "decode", Role.DECODE: "prefill", Role.MIXED: "neither"}
+OTHER_PHASE = {Role.PREFILL: "decode", Role.DECODE: "prefill", Role.MIXED: "neither"}
+"""Role: the phase that its replicas take no part in."""
 
 
 def figure_violations(given: GivenReplica, figures: ReplicaFigures) -> Iterator[Violation]:
@@ -183,7 +184,7 @@ def bound_violations(given: GivenPlan) -> Iterator[Violation]:
 
 
 def _agrees(role: Role, key: str, have: float, need: float) -> bool:
-    other = _OTHER_PHASE[role]
+    other = OTHER_PHASE[role]
     if have == 0 and (key.startswith(other) or key.rpartition(".")[2].startswith(other)):
         return True  # zero in the phase that the replica takes no part in: not stated
     if key.startswith("memory_bytes.") or key == "kv_bytes":

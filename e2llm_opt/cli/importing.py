@@ -13,6 +13,7 @@ from e2llm_opt.cli import words
 from e2llm_opt.errors import Fault, InputError
 
 if TYPE_CHECKING:
+    from e2llm_opt.cli.problem import AnyFunction
     from e2llm_opt.importers.found import Found
 
 _STANDARD_INPUT = "-"
@@ -59,20 +60,26 @@ class _SourceName(click.ParamType):  # type: ignore[type-arg] # generic from cli
         return [CompletionItem(s.name) for s in SOURCES if s.name.startswith(incomplete)]
 
 
+def target_options(function: AnyFunction) -> AnyFunction:
+    """Add what says where an inventory goes."""
+    into = click.option(
+        "--into",
+        help="Merge into this inventory, comments kept; a new file is made where there is none.",
+        shell_complete=words.files,
+    )
+    output = click.option(
+        "-o",
+        "--output",
+        help="Write the inventory here instead of into --into; - is standard output.",
+        shell_complete=words.files,
+    )
+    return into(output(function))
+
+
 @click.command("import")
 @click.argument("source", type=_SourceName())
 @click.argument("files", nargs=-1, required=True, shell_complete=words.files)
-@click.option(
-    "--into",
-    help="Merge into this inventory, comments kept; a new file is made where there is none.",
-    shell_complete=words.files,
-)
-@click.option(
-    "-o",
-    "--output",
-    help="Write the inventory here instead of into --into; - is standard output.",
-    shell_complete=words.files,
-)
+@target_options
 @click.option(
     "--name",
     "names",

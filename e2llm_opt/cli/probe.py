@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import click
 
-from e2llm_opt.cli import words
+from e2llm_opt.cli.importing import target_options, write_found
 
 
 @click.command("probe")
 @click.option("--name", default="", help="What to call it; its host name unless given.")
-@click.option(
-    "--into",
-    help="Merge into this inventory, comments kept; a new file is made where there is none.",
-    shell_complete=words.files,
-)
-@click.option(
-    "-o",
-    "--output",
-    help="Write the inventory here instead of into --into; - is standard output.",
-    shell_complete=words.files,
-)
+@target_options
 @click.option("-q", "--quiet", is_flag=True, help="Print no notes.")
 def command(name: str, into: str | None, output: str | None, quiet: bool) -> None:
     """Describe this machine: its graphics cards, or its CPU with the RAM.
@@ -33,7 +23,6 @@ def command(name: str, into: str | None, output: str | None, quiet: bool) -> Non
       e2llm-opt probe --name tower --into homelab.yaml
       ssh pi e2llm-opt probe >> pi.yaml
     """
-    from e2llm_opt.cli.importing import write_found
     from e2llm_opt.importers.machine import this_machine
     from e2llm_opt.importers.probe import probed
 

@@ -252,8 +252,7 @@ def svg_of(figure: Figure, prefix: str) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}-", text)
-    text = re.sub(r'<svg ([^>]*?)width="[^"]*" height="[^"]*"', r"<svg \1", text)
-    text = re.sub(r'(<svg [^>]*?height=")[^"]*"|(<svg [^>]*?width=")[^"]*"', _without_size, text)
+    text = re.sub(r"<svg [^>]*>", _without_size, text, count=1)
     for name, colour in INKS.items():
         text = text.replace(colour, f"var(--{name})")
     return text.strip()
