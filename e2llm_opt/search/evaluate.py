@@ -18,7 +18,7 @@ from e2llm_opt.search.routing import Traffic, route, shared_out
 from e2llm_opt.search.variant import Variant
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -141,6 +141,31 @@ class Evaluator:
         values = kernel.screen(pool, rows, num, first, codes)
         return values, self.ranking.keys(values, fixed)
 
+    def screen_given(self, ways: Sequence[Mapping[Role, Candidate]], codes: Ints) -> Floats:
+        """Return keys [A, 5] of each row of role codes [A, R] of replicas given in each role.
+
+        *ways* are the roles each can play, on the same stages. Links are left out, as above.
+        """
+        self.num_evaluations += len(codes)
+        some = tuple(own.get(Role.PREFILL) or next(iter(own.values())) for own in ways)
+        pairs = [[i for i, own in enumerate(ways) if r in own] for r in (Role.PREFILL, Role.DECODE)]
+        transfer = np.full((len(ways), len(ways)), np.inf)
+        self._expose(some, (pairs[0], pairs[1]), transfer)
+        most = max(one.slots for own in ways for one in own.values())
+        found = [[own.get(role) for role in Role] for own in ways]
+        pool = pool_of(found, transfer, self.costs.problem.workload, most)
+        rows, num = np.arange(len(ways))[None, :], np.array([len(ways)])
+        values = kernel.screen(pool, rows, num, np.array([0, len(codes)]), codes)
+        fixed = np.zeros((len(codes), 3))
+        fixed[:, :2] = self.ranking.size([one.group for one in some])
+        if self.costs.problem.objective is Objective.MAX_CONTEXT:
+            of_code = [{ROLE_CODES[role]: one for role, one in own.items()} for own in ways]
+            fixed[:, 2] = [
+                longest_request(own[code] for own, code in zip(of_code, row, strict=True))
+                for row in codes.tolist()
+            ]
+        return self.ranking.keys(values, fixed)
+
     def _longest(self, groups: Sequence[Group], variant: Variant, roles: Ints) -> Floats:
         """Longest request in each row of role codes, if the objective asks for it [A] [tokens]."""
         longest = np.zeros(len(roles))
@@ -241,25 +266,27 @@ class Evaluator:
         pairs: tuple[list[int], list[int]],
         transfer: Floats,
     ) -> None:
-        """Write the transfer times of *pairs* into *transfer*, once for each pair of kinds.
-
-        Replicas of one kind have devices of the same classes and the same layers. That decides
-        where every device is alone on its host: no two of one class differ in their links. Else
-        every replica is of a kind of its own.
-        """
+        """Write the transfer times of *pairs* into *transfer*, once for each pair of kinds."""
         kinds: list[dict[Kind, list[int]]] = [{}, {}]
-        class_of = self.costs.classes.class_of
         for side, rows in zip(kinds, pairs, strict=True):
             for row in rows:
-                cut = replicas[row].cut
-                if self._are_alone:
-                    cut = tuple((class_of[d], start, stop) for d, start, stop in cut)
-                side.setdefault(cut, []).append(row)
+                side.setdefault(self.kind(replicas[row].cut), []).append(row)
         for (one, sources), (other, targets) in product(kinds[0].items(), kinds[1].items()):
             if (one, other) not in self._exposures:
                 move = self._transfer(replicas[sources[0]], replicas[targets[0]])
                 self._exposures[one, other] = move.exposed_s
             transfer[np.ix_(sources, targets)] = self._exposures[one, other]
+
+    def kind(self, cut: Cut) -> Kind:
+        """Return what replicas that are alike share: devices of the same classes, and the layers.
+
+        That decides where every device is alone on its host: no two of one class differ in their
+        links. Else every replica is of a kind of its own.
+        """
+        if not self._are_alone:
+            return cut
+        class_of = self.costs.classes.class_of
+        return tuple((class_of[d], start, stop) for d, start, stop in cut)
 
     def _nearest(self, replicas: tuple[Candidate, ...], transfer: Floats, rates: Floats) -> Moves:
         """Return transfers of the nearest pairs, the least latency first, enough for all requests.
