@@ -118,6 +118,7 @@ def plans(
         When *top* is not positive, and as :func:`plan`.
     """
     from e2llm_opt.cost.costs import costs_of  # noqa: PLC0415 - numpy and numba come with it
+    from e2llm_opt.planners.single_loads import offer_single_loads  # noqa: PLC0415
     from e2llm_opt.search.progress import Interruption  # noqa: PLC0415
     from e2llm_opt.search.stop import Stop  # noqa: PLC0415
 
@@ -128,7 +129,10 @@ def plans(
     began = time.monotonic()
     limits = stop or Stop()
     run = planner_named(planner)(costs_of(problem), progress)
+    mean = None
     with Interruption() as interruption, _evolver(islands) as run.search.evolver:
+        if problem.workload.scenarios and planner == OURS:
+            mean = offer_single_loads(run.search, limits, seed, progress)
         run.run(limits, seed)
         run.search.exact.bind(limits)
         chosen, lines = _ranked(run, top, finals, (limits, seed, progress))
@@ -141,7 +145,7 @@ def plans(
     notes = (_INTERRUPTED,) if interruption.happened else ()
     asked = Asked(planner, limits.method, seed, None if islands is None else islands.num)
     return tuple(
-        document(run, outcome, asked, rank=rank, said=Said(notes, lines), began=began)
+        document(run, outcome, asked, rank=rank, said=Said(notes, lines, mean), began=began)
         for rank, outcome in enumerate(chosen, start=1)
     )
 
@@ -207,6 +211,7 @@ def _drawn(run: Planner, outcomes: Sequence[Outcome]) -> Finals:
 
     problem, unit_s = run.problem, run.evaluator.ranking.wait_unit_s
     is_asked = problem.objective is Objective.WAITING_TIME and problem.workload.rate_per_s > 0
+    is_asked &= not problem.workload.scenarios  # one load says little of the others
     best = outcomes[0] if outcomes else None
     is_waiting = best is not None and best.is_stable and best.waiting_time_s >= unit_s
     if not (is_asked and is_waiting):
@@ -230,6 +235,8 @@ class Said(NamedTuple):
     warnings: tuple[str, ...] = ()
     simulated: tuple[str, ...] = ()
     """How the plan was chosen, where a simulation did it."""
+    mean: Outcome | None = None
+    """The plan for the mean load, where the workload has scenarios."""
 
 
 def document(
@@ -263,6 +270,8 @@ def document(
     from e2llm_opt.search.certificate import bound_of  # noqa: PLC0415
     from e2llm_opt.search.explain import explain  # noqa: PLC0415
     from e2llm_opt.search.intervals import with_intervals  # noqa: PLC0415
+    from e2llm_opt.search.robust import with_scenarios  # noqa: PLC0415
+    from e2llm_opt.search.scenarios import ScenarioEvaluator  # noqa: PLC0415
 
     costs, search = run.costs, run.search
     said = said or Said()
@@ -286,8 +295,11 @@ def document(
         ),
     )
     first, *others = explain(costs, outcome, found, rank)
-    return replace(
+    found = replace(
         with_intervals(run.evaluator, outcome, found),
         explain=(first, *proof, *others, *said.simulated),
         warnings=(*found.warnings, *cautions(costs, outcome, found)),
     )
+    if not isinstance(run.evaluator, ScenarioEvaluator):
+        return found
+    return with_scenarios(run.evaluator, outcome, found, said.mean)

@@ -208,7 +208,7 @@ class RoleChooser:
         sets = [(groups, rows) for groups, rows in sets if len(rows)]
         if not sets:
             return {}
-        _, keys = self._evaluator.screen(sets, variant)
+        keys = self._evaluator.screen(sets, variant)
         owner = np.repeat(np.arange(len(sets)), [len(rows) for _, rows in sets])
         first = np.searchsorted(owner, np.arange(len(sets)))
         is_mixed = np.concatenate([(rows == kernel.MIXED).all(axis=1) for _, rows in sets])
