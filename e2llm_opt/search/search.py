@@ -20,7 +20,7 @@ from e2llm_opt.search.polish import polish
 from e2llm_opt.search.pool import best_packing
 from e2llm_opt.search.progress import Teller
 from e2llm_opt.search.quick import QuickJudge, evolve_alone, is_for_capacity, useful
-from e2llm_opt.search.ranking import IMPOSSIBLE
+from e2llm_opt.search.ranking import FRAGILE, IMPOSSIBLE
 from e2llm_opt.search.roles import ROLES_OF, RoleChooser, Scope, engine_roles, wanted_roles
 from e2llm_opt.search.rules import Rules
 from e2llm_opt.search.stop import Stop
@@ -122,12 +122,13 @@ class Search:
         self.stop = stop
         if self._is_for_sites(stop):
             self._pack_sites(stop)
-            return
+            if any(self.evaluator.key(outcome)[0] < FRAGILE for outcome in self.found):
+                return
         is_small = len(self.devices) <= MAX_DEVICES
         is_exhaustive = stop.method == "exhaustive" or (stop.method == "auto" and is_small)
         if self._is_capacity(stop) and self._solve(stop):
             return
-        if stop.method == "exact":
+        if stop.method == "exact" and (self.evaluator.spare is None or self.has_plan()):
             return
         if stop.gap > 0:
             self.exact.bind(stop)
@@ -180,6 +181,8 @@ class Search:
             self.offer(found)
             self.tell("program", step + 1, self._leader(self.archive))
         num, is_good = len(self.devices), self.exact.gap <= _SMALL_GAP
+        if self.evaluator.spare:  # the packing with the highest capacity may not survive
+            return num > _MAX_THOROUGH and is_near(self, stop)
         return (is_good and num > MAX_DEVICES) or (is_near(self, stop) and num > _MAX_THOROUGH)
 
     def offer(self, packings: Sequence[Roles]) -> None:
@@ -213,7 +216,8 @@ class Search:
         elif self.found:
             whole = [o for o in self.found if {c.role for c in o.replicas} <= {*ROLES_OF[scope]}]
             found = min(whole, key=self.evaluator.key, default=found)
-        if found is not None and self.evaluator.key(found)[0] >= IMPOSSIBLE:
+        limit = FRAGILE if scope is self.aim else IMPOSSIBLE
+        if found is not None and self.evaluator.key(found)[0] >= limit:
             return None
         return found
 
@@ -221,7 +225,7 @@ class Search:
         """Whether any plan was found so far; it is not polished for that."""
         found = self.archive.best(self.aim, self.evaluator)
         outcomes = [*self._allowed(), *([found] if found is not None else [])]
-        return any(self.evaluator.key(outcome)[0] < IMPOSSIBLE for outcome in outcomes)
+        return any(self.evaluator.key(outcome)[0] < FRAGILE for outcome in outcomes)
 
     def ranked(self, num: int) -> list[Outcome]:
         """Return the best outcomes that differ in groups or roles, best first, at most *num*."""
@@ -236,7 +240,7 @@ class Search:
             outcome = self.evaluator.outcome(replicas)
             shape, key = _shape(outcome), self.evaluator.key(outcome)
             known = found.get(shape)
-            if key[0] < IMPOSSIBLE and (known is None or key < self.evaluator.key(known)):
+            if key[0] < FRAGILE and (known is None or key < self.evaluator.key(known)):
                 found[shape] = outcome
         others = sorted(found.values(), key=self.evaluator.key)
         return [best, *(o for o in others if o is not best and _shape(o) != _shape(best))][:num]
