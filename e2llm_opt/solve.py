@@ -118,6 +118,7 @@ def plans(
         When *top* is not positive, and as :func:`plan`.
     """
     from e2llm_opt.cost.costs import costs_of  # noqa: PLC0415 - numpy and numba come with it
+    from e2llm_opt.search.price import limited, unconstrained  # noqa: PLC0415
     from e2llm_opt.search.progress import Interruption  # noqa: PLC0415
     from e2llm_opt.search.stop import Stop  # noqa: PLC0415
 
@@ -129,11 +130,16 @@ def plans(
     limits = stop or Stop()
     run = planner_named(planner)(costs_of(problem), progress)
     with Interruption() as interruption, _evolver(islands) as run.search.evolver:
-        run.run(limits, seed)
+        run.run(limited(limits, problem), seed)
         run.search.exact.bind(limits)
         chosen, lines = _ranked(run, top, finals, (limits, seed, progress))
     if interruption.happened:
         chosen, lines = run.ranked(top), ()
+    elif chosen and planner == OURS:
+        with Interruption():  # the plan is there; what is not known then is its price
+            run.search.free = unconstrained(run.search, limits, seed, progress)
+        if not lines:
+            chosen = run.search.with_free(chosen)
     if not chosen:
         if interruption.happened:
             raise KeyboardInterrupt
@@ -263,6 +269,7 @@ def document(
     from e2llm_opt.search.certificate import bound_of  # noqa: PLC0415
     from e2llm_opt.search.explain import explain  # noqa: PLC0415
     from e2llm_opt.search.intervals import with_intervals  # noqa: PLC0415
+    from e2llm_opt.search.price import survival  # noqa: PLC0415
 
     costs, search = run.costs, run.search
     said = said or Said()
@@ -286,8 +293,9 @@ def document(
         ),
     )
     first, *others = explain(costs, outcome, found, rank)
+    spare = survival(costs, run.evaluator, outcome, search.free)
     return replace(
         with_intervals(run.evaluator, outcome, found),
-        explain=(first, *proof, *others, *said.simulated),
+        explain=(first, *proof, *others, *((spare,) if spare else ()), *said.simulated),
         warnings=(*found.warnings, *cautions(costs, outcome, found)),
     )

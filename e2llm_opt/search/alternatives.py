@@ -10,6 +10,7 @@ from e2llm_opt.baselines import memory_proportional, single_device
 from e2llm_opt.plan.plan import Alternative, UnusedDevice
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.phrases import time_text
+from e2llm_opt.search.price import WITHOUT, why_fragile
 from e2llm_opt.search.roles import Scope
 from e2llm_opt.units import MBIT_PER_S
 
@@ -46,6 +47,7 @@ def alternatives_of(
         DISAGGREGATED: search.best(Scope.DISAGGREGATED),
         memory_proportional.NAME: search.baselines.get(memory_proportional.NAME),
         ADAPTED: search.best(Scope.ADAPTED),
+        WITHOUT.format(search.evaluator.costs.problem.constraints.survive): search.free,
     }
     mixed = rivals[ALL_MIXED]
     found = []
@@ -63,6 +65,9 @@ def why_not(search: Search, rival: Outcome, chosen: Outcome) -> str:
         return "excluded by the constraints"
     if search.evaluator.key(rival) < search.evaluator.key(chosen):
         return BETTER
+    lost = why_fragile(search.evaluator, rival)
+    if lost:
+        return lost
     problem = search.evaluator.costs.problem
     if chosen.is_stable and not rival.is_stable:
         capacity = rival.traffic.capacity_per_s

@@ -82,6 +82,8 @@ class Search:
         The bound on capacity, and the method that reaches it.
     found
         Outcomes that were found as a whole: the sites of very many devices, packed.
+    free
+        The best outcome where no loss need be survived; None: all need not, or not known.
     stop
         Limits of the last run.
     is_complete
@@ -112,6 +114,7 @@ class Search:
         self.exact = Exact(self.candidates, self.rules)
         self.is_complete = False
         self.found: list[Outcome] = []
+        self.free: Outcome | None = None
         self.stop = Stop()
         self.baselines = self._baselines()
         alone = [outcome.unloaded_latency_s for outcome in self.baselines.values()]
@@ -227,6 +230,16 @@ class Search:
         outcomes = [*self._allowed(), *([found] if found is not None else [])]
         return any(self.evaluator.key(outcome)[0] < FRAGILE for outcome in outcomes)
 
+    def nearest(self) -> Outcome | None:
+        """Return the outcome that comes closest to surviving losses, where that is asked for.
+
+        None where nothing serves at all, or the constraints allow nothing.
+        """
+        found = self.archive.best(self.aim, self.evaluator)
+        outcomes = [*self._allowed(), *([found] if found is not None else [])]
+        best = min(outcomes, key=self.evaluator.key, default=None)
+        return best if best is not None and self.evaluator.key(best)[0] == FRAGILE else None
+
     def ranked(self, num: int) -> list[Outcome]:
         """Return the best outcomes that differ in groups or roles, best first, at most *num*."""
         best = self.best(self.aim)
@@ -245,6 +258,13 @@ class Search:
         others = sorted(found.values(), key=self.evaluator.key)
         return [best, *(o for o in others if o is not best and _shape(o) != _shape(best))][:num]
 
+    def with_free(self, chosen: list[Outcome]) -> list[Outcome]:
+        """Return *chosen*, with the best outcome of all in front where it survives after all."""
+        free = self.free
+        if free is None or self.evaluator.key(free) >= self.evaluator.key(chosen[0]):
+            return chosen
+        return [free, *chosen][: len(chosen)]
+
     @property
     def variant(self) -> Variant:
         """The kind of cut that was searched first."""
@@ -258,6 +278,8 @@ class Search:
         kept = self.archive.choices(self.aim)
         if len(self.devices) <= _MAX_THOROUGH or not kept:
             return False
+        if kept[0].key[0] >= FRAGILE:
+            return self.variant is Variant.RATE
         is_late = kept[0].key[:2] > (0.0, 0.0)
         return kept[0].key[0] == 0 if self._problem.objective is Objective.LATENCY else is_late
 
