@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 
 Roles = Literal["auto", "disaggregated", "mixed"]
+MAX_SURVIVE = 2
+"""Most failures at once that a plan can be asked to survive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,9 @@ class Constraints:
         replica by that name. A mapping, kept as sorted pairs.
     layers
         Device: exactly so many layers it must hold. A mapping, kept as sorted pairs.
+    survive
+        After any so many devices have failed, what is left must be stable at the workload's rate,
+        with the same layers in the same roles; 0: failures do not matter.
     """
 
     replicas: int | None = None
@@ -42,6 +47,7 @@ class Constraints:
     exclude: tuple[str, ...] = ()
     pin: Mapping[str, Sequence[str]] | tuple[tuple[str, tuple[str, ...]], ...] = ()
     layers: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
+    survive: int = 0
 
     def __post_init__(self) -> None:
         """Keep mappings as sorted pairs, which can be hashed."""
@@ -70,6 +76,7 @@ class Constraints:
             *self._unknown(names),
             *self._pin_faults(),
             *self._layer_faults(num_layers),
+            *self._survive_faults(names),
         ]
 
     def _unknown(self, names: Sequence[str]) -> Iterator[Fault]:
@@ -111,3 +118,22 @@ class Constraints:
                     wrong=f"{device}: must be 1 to {num_layers}, the model's layers, got {layers}",
                     right="to leave the device out, use constraints.exclude",
                 )
+
+    def _survive_faults(self, names: Sequence[str]) -> Iterator[Fault]:
+        """Yield what leaves no plan that survives, whatever the devices are worth."""
+        path, survive = "constraints.survive", self.survive
+        if not 0 <= survive <= MAX_SURVIVE:
+            wrong = f"must be 0 to {MAX_SURVIVE}, the most failures at once, got {survive}"
+            yield Fault(path=path, wrong=wrong)
+        elif survive:
+            need, asked = survive + 1, f"survive: {survive}"
+            if self.roles == "disaggregated":
+                need, asked = 2 * need, f"{asked} with roles: disaggregated"
+            free = [name for name in names if name not in {*self.exclude, *self.pinned}]
+            most = len(self.pins) + len(free)
+            if self.replicas is not None and self.replicas < need:
+                wrong = f"{asked} needs {need} replicas or more, but replicas is {self.replicas}"
+                yield Fault(path=path, wrong=wrong, right="remove one of them")
+            elif most < need:
+                wrong = f"{asked} needs {need} replicas or more, but there can be {most} at most"
+                yield Fault(path=path, wrong=wrong, right="add devices, or exclude or pin fewer")

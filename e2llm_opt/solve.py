@@ -119,6 +119,7 @@ def plans(
     """
     from e2llm_opt.cost.costs import costs_of  # noqa: PLC0415 - numpy and numba come with it
     from e2llm_opt.planners.single_loads import offer_single_loads  # noqa: PLC0415
+    from e2llm_opt.search.price import limited, unconstrained  # noqa: PLC0415
     from e2llm_opt.search.progress import Interruption  # noqa: PLC0415
     from e2llm_opt.search.stop import Stop  # noqa: PLC0415
 
@@ -133,11 +134,16 @@ def plans(
     with Interruption() as interruption, _evolver(islands) as run.search.evolver:
         if problem.workload.scenarios and planner == OURS:
             mean = offer_single_loads(run.search, limits, seed, progress)
-        run.run(limits, seed)
+        run.run(limited(limits, problem), seed)
         run.search.exact.bind(limits)
         chosen, lines = _ranked(run, top, finals, (limits, seed, progress))
     if interruption.happened:
         chosen, lines = run.ranked(top), ()
+    elif chosen and planner == OURS:
+        with Interruption():  # the plan is there; what is not known then is its price
+            run.search.free = unconstrained(run.search, limits, seed, progress)
+        if not lines:
+            chosen = run.search.with_free(chosen)
     if not chosen:
         if interruption.happened:
             raise KeyboardInterrupt
@@ -269,8 +275,9 @@ def document(
     from e2llm_opt.search.cautions import cautions  # noqa: PLC0415
     from e2llm_opt.search.certificate import bound_of  # noqa: PLC0415
     from e2llm_opt.search.explain import explain  # noqa: PLC0415
+    from e2llm_opt.search.in_scenarios import with_scenarios  # noqa: PLC0415
     from e2llm_opt.search.intervals import with_intervals  # noqa: PLC0415
-    from e2llm_opt.search.robust import with_scenarios  # noqa: PLC0415
+    from e2llm_opt.search.price import survival  # noqa: PLC0415
     from e2llm_opt.search.scenarios import ScenarioEvaluator  # noqa: PLC0415
 
     costs, search = run.costs, run.search
@@ -295,9 +302,10 @@ def document(
         ),
     )
     first, *others = explain(costs, outcome, found, rank)
+    spare = survival(costs, run.evaluator, outcome, search.free)
     found = replace(
         with_intervals(run.evaluator, outcome, found),
-        explain=(first, *proof, *others, *said.simulated),
+        explain=(first, *proof, *others, *((spare,) if spare else ()), *said.simulated),
         warnings=(*found.warnings, *cautions(costs, outcome, found)),
     )
     if not isinstance(run.evaluator, ScenarioEvaluator):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.check import intervals, rules, stated
@@ -70,6 +71,8 @@ def check(plan: Plan | Mapping[str, Any], problem: Problem) -> Report:
         lambda: _linked_capacity(ways, replicas, routes),
         problem.workload.rate_per_s,
     )
+    if len(figures) == len(replicas):
+        violations += _survival_violations(replicas, problem, ways)
     violations += stated.bound_violations(given)
     violations += _scenario_violations(given, problem, ways)
     return Report(
@@ -318,6 +321,56 @@ def _linked_capacity(
         return 0.0
     found = linprog([-1.0] * len(flows), A_ub=rows, b_ub=bounds, method="highs")
     return -float(found.fun or 0.0)
+
+
+def _survival_violations(
+    replicas: list[_Recomputed], problem: Problem, ways: Ways
+) -> Iterator[Violation]:
+    """Yield each loss of devices (constraints.survive) after which more arrives than is served.
+
+    A replica falls with any of its devices; the others keep their roles, and requests go anywhere
+    that a KV cache can.
+    """
+    num, rate = problem.constraints.survive, problem.workload.rate_per_s
+    if not num:
+        return
+    routes = list(_every_route(replicas))
+    for lost in combinations(replicas, min(num, len(replicas))):
+        fallen = {one.given.id for one in lost}
+        rest = _still_serving([one for one in replicas if one.given.id not in fallen])
+        capacity = _capacity(tuple(one.figures for one in rest if one.figures is not None))
+        if capacity > 0:
+            left = [r for r in routes if not fallen & {r.given.prefill, r.given.decode}]
+            capacity = min(capacity, _linked_capacity(ways, rest, left))
+        if capacity > 0 and rate < capacity * (1 + stated.TOLERANCE):
+            continue
+        names = [
+            f"{' or '.join(stage.device for stage in one.given.stages)} ({one.given.id})"
+            for one in lost
+        ]
+        yield Violation(
+            what=f"constraints.survive: does not survive the loss of {' and '.join(names)}",
+            need=rate if rate > 0 else "some replica that serves",
+            have=capacity,
+        )
+
+
+def _still_serving(replicas: list[_Recomputed]) -> list[_Recomputed]:
+    """Return *replicas* without PREFILL or DECODE ones that have no partner."""
+    roles = {one.given.role for one in replicas}
+    is_pair = {Role.PREFILL, Role.DECODE} <= roles
+    return [one for one in replicas if is_pair or one.given.role is Role.MIXED]
+
+
+def _every_route(replicas: list[_Recomputed]) -> Iterator[_RecomputedRoute]:
+    """Yield all routes that a KV cache can take."""
+    by_role = {role: {r.given.id: r for r in replicas if r.given.role is role} for role in Role}
+    sources, targets = by_role[Role.PREFILL], by_role[Role.DECODE]
+    for route in _all_routes(sources, targets):
+        source, target = sources[route.prefill].pipeline, targets[route.decode].pipeline
+        transfer = kv_transfer(source, target) if source and target else None
+        if transfer is not None:
+            yield _RecomputedRoute(given=route, transfer=transfer)
 
 
 def _capacity(figures: tuple[ReplicaFigures, ...]) -> float:

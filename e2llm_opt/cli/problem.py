@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from e2llm_opt.cli import words
+from e2llm_opt.constraints import MAX_SURVIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,6 +67,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "exclude": ("constraints", "exclude"),
     "pin": ("constraints", "pin"),
     "layers": ("constraints", "layers"),
+    "survive": ("constraints", "survive"),
     "rate": ("workload", "rate_per_s"),
     "prompt_tokens": ("workload", "prompt_tokens"),
     "output_tokens": ("workload", "output_tokens"),
@@ -142,6 +144,11 @@ def problem_options(function: AnyFunction) -> AnyFunction:
             type=_Pair("DEVICE=NUMBER"),
             multiple=True,
             help="Exactly so many layers on a device; may be repeated.",
+        ),
+        click.option(
+            "--survive",
+            type=click.IntRange(min=0, max=MAX_SURVIVE),
+            help="What is left is stable after any so many devices fail.",
         ),
         click.option("--rate", type=Amount(min=0), help="Arrival rate [requests/s]."),
         click.option(

@@ -317,6 +317,7 @@ class ConstraintsEntry(Section):
     pin: dict[Text, list[Text]] = Field(default_factory=dict)
     layers: dict[Text, Annotated[Whole, Field(ge=1, le=100_000)]] = Field(default_factory=dict)
     exclude: list[Text] = Field(default_factory=list)
+    survive: Annotated[Whole, Field(ge=0, le=10_000)] = 0
 
 
 ObjectiveWord = Literal["waiting_time", "latency", "throughput", "max_context", "cost"]

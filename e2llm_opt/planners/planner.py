@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from e2llm_opt.planners import refusal
-from e2llm_opt.search.ranking import IMPOSSIBLE
+from e2llm_opt.search.ranking import FRAGILE, IMPOSSIBLE
 from e2llm_opt.search.roles import Choice, Scope
 from e2llm_opt.search.search import Search
 
@@ -85,7 +85,7 @@ class Planner(ABC):
         outcome = self.evaluator.outcome(replicas)
         if self.evaluator.key(outcome)[0] >= IMPOSSIBLE:
             self.reason = refusal.IMPOSSIBLE
-        elif not self.search.rules.is_obeyed(outcome):
+        elif self.evaluator.key(outcome)[0] >= FRAGILE or not self.search.rules.is_obeyed(outcome):
             self.reason = refusal.FORBIDDEN
         else:
             self.found.append(outcome)

@@ -9,8 +9,9 @@ import numpy as np
 from e2llm_opt.baselines import memory_proportional, single_device
 from e2llm_opt.plan.plan import Alternative, UnusedDevice
 from e2llm_opt.problem import Objective, Role
+from e2llm_opt.search.in_scenarios import worse_in_scenarios
 from e2llm_opt.search.phrases import time_text
-from e2llm_opt.search.robust import worse_in_scenarios
+from e2llm_opt.search.price import WITHOUT, why_fragile
 from e2llm_opt.search.roles import Scope
 from e2llm_opt.search.scenarios import ScenarioEvaluator
 from e2llm_opt.units import MBIT_PER_S
@@ -48,6 +49,7 @@ def alternatives_of(
         DISAGGREGATED: search.best(Scope.DISAGGREGATED),
         memory_proportional.NAME: search.baselines.get(memory_proportional.NAME),
         ADAPTED: search.best(Scope.ADAPTED),
+        WITHOUT.format(search.evaluator.costs.problem.constraints.survive): search.free,
     }
     mixed = rivals[ALL_MIXED]
     found = []
@@ -67,6 +69,9 @@ def why_not(search: Search, rival: Outcome, chosen: Outcome) -> str:
         return BETTER
     if isinstance(search.evaluator, ScenarioEvaluator):
         return worse_in_scenarios(search.evaluator, rival, chosen)
+    lost = why_fragile(search.evaluator, rival)
+    if lost:
+        return lost
     problem = search.evaluator.costs.problem
     if chosen.is_stable and not rival.is_stable:
         capacity = rival.traffic.capacity_per_s

@@ -150,6 +150,7 @@ def problem_of(
             "exclude": list(problem.constraints.exclude),
             "pin": {name: list(devices) for name, devices in problem.constraints.pins.items()},
             "layers": problem.constraints.fixed_layers,
+            "survive": problem.constraints.survive,
             "weights": problem.weights,
             "kv_cache": problem.kv_cache,
             "pessimistic": problem.pessimistic,

@@ -9,6 +9,7 @@ from e2llm_opt.problem import Objective
 from e2llm_opt.search.columns import CLOSE, EXACT
 from e2llm_opt.search.phrases import number_text, percent, time_text
 from e2llm_opt.search.progress import figures_of
+from e2llm_opt.search.ranking import FRAGILE
 
 if TYPE_CHECKING:
     from e2llm_opt.search.evaluate import Outcome
@@ -74,7 +75,7 @@ def is_near(search: Search, stop: Stop) -> bool:
     close where the wait is so small a share of the time that a request takes.
     """
     key = search.best_key()
-    if key is None or search.exact.limit is None:
+    if key is None or search.exact.limit is None or key[0] >= FRAGILE:
         return False
     objective = search.evaluator.costs.problem.objective
     about = figures_of(str(objective), key, search.evaluator.ranking.wait_unit_s)

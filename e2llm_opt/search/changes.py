@@ -63,6 +63,17 @@ def changes(problem: Problem, shortage: Shortage, trials: Trials) -> Iterator[Ch
     yield from _other_engine(problem, trials)
 
 
+def lower_rate(problem: Problem, rate_per_s: float) -> Iterator[Change]:
+    """Yield *rate_per_s*, to two digits, where that is less than what arrives."""
+    workload = problem.workload
+    if rate_per_s <= 0:
+        return
+    digits = 10.0 ** (1 - math.floor(math.log10(rate_per_s)))
+    rate = math.floor(rate_per_s * digits * (1 - 1e-6)) / digits
+    if 0 < rate < workload.rate_per_s:
+        yield f"rate_per_s: {rate:g}", replace(problem, workload=replace(workload, rate_per_s=rate))
+
+
 def is_held(problem: Problem, slots: int) -> bool:
     """Whether some cut of all devices that may be used holds the model and *slots* requests."""
     costs = costs_of(problem)
@@ -133,6 +144,10 @@ def _slower(problem: Problem, speed: float) -> Iterator[Change]:
 
 def _fewer_constraints(problem: Problem) -> Iterator[Change]:
     constraints, workload = problem.constraints, problem.workload
+    for survive in range(constraints.survive - 1, -1, -1):
+        fewer = replace(constraints, survive=survive)
+        text = f"constraints.survive: {survive or 'leave it out'}"
+        yield text, replace(problem, constraints=fewer)
     if workload.slo_ttft_s is not None:
         free = replace(workload, slo_ttft_s=None)
         yield "slo.ttft_s: leave it out", replace(problem, workload=free)

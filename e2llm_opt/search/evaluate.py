@@ -14,7 +14,8 @@ from e2llm_opt.cost.transfer import kv_transfer
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.atlas import Atlas, moved, pool_of
 from e2llm_opt.search.ranking import Key, Ranking, longest_request
-from e2llm_opt.search.routing import Traffic, route, shared_out
+from e2llm_opt.search.routing import Traffic, links_suffice, route, shared_out
+from e2llm_opt.search.spare import Spare
 from e2llm_opt.search.variant import Variant
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class Evaluator:
     ----------
     ranking
         What makes one outcome better than another.
+    spare
+        What outcomes leave after losses; None: no loss need be survived.
     """
 
     def __init__(self, candidates: Candidates, wait_unit_s: float = 1e-3) -> None:
@@ -101,6 +104,8 @@ class Evaluator:
         hosts = Counter(device.host for device in self.costs.problem.devices)
         self._are_alone = max(hosts.values()) == 1
         self._atlases = {variant: Atlas(candidates, variant) for variant in Variant}
+        num = self.costs.problem.constraints.survive
+        self.spare = Spare(self, num) if num else None
 
     def key(self, outcome: Outcome) -> Key:
         """Return what sorts plans: stable first, then the objective, latency, fewer devices."""
@@ -112,12 +117,16 @@ class Evaluator:
             outcome.latency_s,
             outcome.unloaded_latency_s,
         ]
-        return self._key(np.array(values), outcome.replicas)
+        lacks = self.spare.lacks(outcome.replicas) if self.spare else None
+        return self._key(np.array(values), outcome.replicas, lacks)
 
-    def _key(self, values: Floats, replicas: Sequence[Candidate]) -> Key:
+    def _key(
+        self, values: Floats, replicas: Sequence[Candidate], lacks: tuple[float, float] | None
+    ) -> Key:
         groups = [replica.group for replica in replicas]
         fixed = np.array([[*self.ranking.size(groups), longest_request(replicas)]])
-        return tuple(self.ranking.keys(values[None, :], fixed)[0].tolist())
+        lacking = None if lacks is None else np.array([lacks])
+        return tuple(self.ranking.keys(values[None, :], fixed, lacking)[0].tolist())
 
     def screen(self, sets: Sequence[Roled], variant: Variant) -> Floats:
         """Return keys [A, 5] of each row of role codes of each set of groups.
@@ -130,10 +139,15 @@ class Evaluator:
         for k, (groups, roles) in enumerate(sets):
             fixed[first[k] : first[k + 1], :2] = self.ranking.size(groups)
             fixed[first[k] : first[k + 1], 2] = self._longest(groups, variant, roles)
-        return self.ranking.keys(self.figures(sets, variant), fixed)
+        values, lacks = self.figures(sets, variant)
+        return self.ranking.keys(values, fixed, lacks)
 
-    def figures(self, sets: Sequence[Roled], variant: Variant) -> Floats:
-        """Return the figures [A, 6] of each row of role codes, as the queueing kernel has them."""
+    def figures(self, sets: Sequence[Roled], variant: Variant) -> tuple[Floats, Floats | None]:
+        """Return what :meth:`screen` makes keys of.
+
+        The figures [A, 6] of each row of role codes, as the queueing kernel has them, and what is
+        lacking after losses [A, 2]; None where none need be survived.
+        """
         self.num_evaluations += sum(len(roles) for _, roles in sets)
         width = max(len(groups) for groups, _ in sets)
         rows = np.zeros((len(sets), width), dtype=np.int64)
@@ -144,7 +158,13 @@ class Evaluator:
             pool, rows[k, : len(groups)] = self._atlases[variant].rows(groups)
             codes[first[k] : first[k + 1], : len(groups)] = roles
         num = np.array([len(groups) for groups, _ in sets], dtype=np.int64)
-        return kernel.screen(pool, rows, num, first, codes)
+        values = kernel.screen(pool, rows, num, first, codes)
+        owner = np.repeat(np.arange(len(sets)), np.diff(first))
+        return values, self._lacks(pool, rows[owner], codes)
+
+    def _lacks(self, pool: Pool, rows: Ints, codes: Ints) -> Floats | None:
+        """Return what rows of a pool [A, R] lack after losses, links left out [A, 2]."""
+        return self.spare.screen(pool, rows, codes) if self.spare else None
 
     def screen_given(self, ways: Sequence[Mapping[Role, Candidate]], codes: Ints) -> Floats:
         """Return keys [A, 5] of each row of role codes [A, R] of replicas given in each role.
@@ -159,13 +179,16 @@ class Evaluator:
                 longest_request(own[code] for own, code in zip(of_code, row, strict=True))
                 for row in codes.tolist()
             ]
-        return self.ranking.keys(self.figures_given(ways, codes), fixed)
+        values, lacks = self.figures_given(ways, codes)
+        return self.ranking.keys(values, fixed, lacks)
 
-    def figures_given(self, ways: Sequence[Mapping[Role, Candidate]], codes: Ints) -> Floats:
-        """Return the figures [A, 6] of replicas given in each role; zeros: one cannot play any."""
+    def figures_given(
+        self, ways: Sequence[Mapping[Role, Candidate]], codes: Ints
+    ) -> tuple[Floats, Floats | None]:
+        """Return the same of replicas given in each role; zeros: one cannot play any."""
         self.num_evaluations += len(codes)
         if not all(ways):
-            return np.zeros((len(codes), 6))
+            return np.zeros((len(codes), 6)), np.ones((len(codes), 2)) if self.spare else None
         some = tuple(own.get(Role.PREFILL) or next(iter(own.values())) for own in ways)
         pairs = [[i for i, own in enumerate(ways) if r in own] for r in (Role.PREFILL, Role.DECODE)]
         transfer = np.full((len(ways), len(ways)), np.inf)
@@ -174,7 +197,8 @@ class Evaluator:
         found = [[own.get(role) for role in Role] for own in ways]
         pool = pool_of(found, transfer, self.costs.problem.workload, most)
         rows, num = np.arange(len(ways))[None, :], np.array([len(ways)])
-        return kernel.screen(pool, rows, num, np.array([0, len(codes)]), codes)
+        values = kernel.screen(pool, rows, num, np.array([0, len(codes)]), codes)
+        return values, self._lacks(pool, np.repeat(rows, len(codes), 0), codes)
 
     def _longest(self, groups: Sequence[Group], variant: Variant, roles: Ints) -> Floats:
         """Longest request in each row of role codes, if the objective asks for it [A] [tokens]."""
@@ -202,8 +226,8 @@ class Evaluator:
     def better(self, replicas: Sequence[Candidate], than: Outcome) -> Outcome | None:
         """Return the outcome of *replicas* where its key is smaller than that of *than*."""
         values, _, _ = self._queueing(tuple(replicas))
-        key = self.key(than)
-        if self._key(values, replicas) >= key:
+        key, lacks = self.key(than), self.spare.quick(replicas) if self.spare else None
+        if self._key(values, replicas, lacks) >= key:
             return None
         outcome = self.outcome(replicas)
         return outcome if self.key(outcome) < key else None
@@ -239,6 +263,10 @@ class Evaluator:
             else np.inf
             for rate in rates_per_s
         ]
+
+    def has_wide_links(self, replicas: Sequence[Candidate]) -> bool:
+        """Whether no link can be full, whichever of *replicas* serve."""
+        return links_suffice(self.costs, replicas, self._transfers_of(tuple(replicas))[1])
 
     def _queueing(self, replicas: tuple[Candidate, ...]) -> tuple[Floats, Floats, Moves]:
         """Figures and rates with links left out, and the KV transfers between the replicas."""

@@ -83,7 +83,7 @@ class Exact:
         if is_open and time.monotonic() < deadline:  # more groups, now that something is known
             known, bound = bound.known, self._built(MANY_GROUPS)
             yield from self._lowered(bound, known, stop, deadline, is_last=True)
-        if not bound.is_closed:
+        if not bound.is_closed or self._problem.constraints.survive:
             yield [best_packing(self._candidates, self._rules)]
         for roles in _SCOPES:
             if set(roles) < set(bound.roles):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from e2llm_opt.problem import Role
 from e2llm_opt.search.phrases import time_text
+from e2llm_opt.search.ranking import FRAGILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -201,6 +202,8 @@ def figures_of(objective: str, key: Key, wait_unit_s: float) -> dict[str, float]
     """Return what a *key* says: wait, latency, latency alone [s] and capacity [1/s]."""
     status, *values = key
     names = _STABLE[objective] if status == 0 else _UNSTABLE.get(objective, ("drain", "alone"))
+    if status >= FRAGILE:
+        names = ("lack", "mean_lack", "drain")
     found = {
         name: value for name, value in zip(names, values, strict=False) if value < _NO_STEADY_STATE
     }
@@ -215,7 +218,9 @@ def described(roles: Sequence[Role], about: dict[str, float], gap: float | None 
     """Return a plan in a few words: how many replicas in which role, and its main figures."""
     counts = [(roles.count(role), role) for role in Role]
     words = [" + ".join(f"{count} {role}" for count, role in counts if count)]
-    if "wait" in about:
+    if "lack" in about:
+        words.append("does not survive a loss")
+    elif "wait" in about:
         words.append(f"waiting {time_text(about['wait'])}")
     elif "capacity" in about:
         words.append("not stable")

@@ -11,6 +11,7 @@ from e2llm_opt.search.candidates import Candidates
 from e2llm_opt.search.effort import QUICK
 from e2llm_opt.search.exhaustive import MAX_DEVICES
 from e2llm_opt.search.pool import best_packing
+from e2llm_opt.search.ranking import FRAGILE
 from e2llm_opt.search.roles import RoleChooser, Scope
 from e2llm_opt.search.scenarios import evaluator_of
 from e2llm_opt.search.seeds import seed_groupings
@@ -163,7 +164,9 @@ class QuickJudge:
         self.archive.offer(found)
         if aim not in found:
             return _UNFIT
-        status, first, second, *_ = found[aim][0].key
+        status, first, second, third, _ = found[aim][0].key
+        if status >= FRAGILE:  # two shares, and a time that matters little
+            return _UNFIT / 2 + 1e15 * first + 1e11 * second + third
         is_whole = status == 0 and self._costs.problem.objective in {
             Objective.WAITING_TIME,
             Objective.MAX_CONTEXT,

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 Key = tuple[float, ...]
 """Sorts plans: the smaller, the better."""
-STABLE, UNSTABLE, IMPOSSIBLE = 0.0, 1.0, 2.0
+STABLE, UNSTABLE, FRAGILE, IMPOSSIBLE = 0.0, 1.0, 1.5, 2.0
+"""FRAGILE: what ``constraints.survive`` forbids; worse than all that it allows."""
 _NO_STEADY_STATE = 1e300
 _FINE, _COARSE = np.int64(1) << 28, np.int64(1) << 42
 """Half a unit of the last of the 24, or 10, binary digits that are kept of 53."""
@@ -62,16 +63,25 @@ class Ranking:
         classes = costs.classes.class_of
         self.price_of = {classes[d]: float(p or 0.0) for d, p in zip(rows, given, strict=True)}
 
+    @property
+    def has_hard_level(self) -> bool:
+        """Whether a plan that misses ``slo.ttft_s`` is none."""
+        return self._objective is Objective.COST and self._slo_ttft_s is not None
+
+    def is_late(self, ttft_s: float) -> bool:
+        """Whether a mean TTFT [s] misses the service level, where that is hard."""
+        return self.has_hard_level and not ttft_s <= (self._slo_ttft_s or 0.0)
+
     def size(self, groups: Iterable[Group]) -> tuple[float, float]:
         """Return devices and price of *groups* [1, price_unit]."""
         classes = [k for group in groups for k in group]
         return float(len(classes)), sum(self.price_of[k] for k in classes)
 
-    def keys(self, values: Floats, fixed: Floats) -> Floats:
+    def keys(self, values: Floats, fixed: Floats, lacks: Floats | None = None) -> Floats:
         """Return the keys of figures as the queueing kernel gives them [A, 5].
 
-        Columns: 0 stable, 1 not, 2 impossible; what the objective minimises; two that decide
-        where that is equal; the number of devices.
+        Columns: 0 stable, 1 not, 1.5 not after losses, 2 impossible; what the objective
+        minimises; two that decide where that is equal; the number of devices.
 
         Parameters
         ----------
@@ -79,6 +89,9 @@ class Ranking:
             Figures of each assignment of roles [A, 6].
         fixed
             Devices, price, and longest request of each assignment [A, 3] [1, price_unit, tokens].
+        lacks
+            Shares of the rate that are lacking after losses (:mod:`e2llm_opt.search.spare`)
+            [A, 2]; None: no loss need be survived.
         """
         capacity, wait, ttft, latency, alone = values[:, [0, 1, 2, 4, 5]].T
         keys = np.zeros((len(values), 5))
@@ -103,9 +116,14 @@ class Ranking:
         if self._objective is not Objective.THROUGHPUT and not is_stable.all():
             late = ~is_stable
             keys[late, :4] = self._unstable(capacity[late], alone[late], longest[late])
-        is_late = self._objective is Objective.COST and self._slo_ttft_s is not None
+        if lacks is not None:
+            is_fragile = (lacks[:, 0] > 0) | ~is_stable
+            drain = _rounded(1.0 / np.maximum(capacity, 1e-300))
+            status = np.full(len(keys), FRAGILE)
+            amiss = np.stack([status, _rounded(lacks[:, 0]), _rounded(lacks[:, 1]), drain], 1)
+            keys[is_fragile, :4] = amiss[is_fragile]
         is_impossible = capacity <= 0
-        if is_late:
+        if self.has_hard_level:
             is_impossible |= ~(ttft <= self._slo_ttft_s)
         keys[is_impossible, :4] = [IMPOSSIBLE, 0.0, 0.0, 0.0]
         return keys

@@ -1,144 +1,112 @@
-"""What is said of a plan in every scenario of its workload, beside the plan for the mean load."""
+"""The packing that serves most after its worst loss: a start for plans that must survive one.
+
+max s   with   s + k p_v y_v <= Σ p x,   s + k d_v y_v <= Σ d x,   x_v <= u_v y_v,
+
+over columns v (group, role) taken x_v times, y_v whether at all, that give p prefills and d answers
+a second each, MIXED ones both; k replicas are lost. Exact for one loss and without links; for more
+it takes all lost replicas to be of one column. Where s reaches the rate, the capacity is maximised
+with s at the rate.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from e2llm_opt.plan.plan import Alternative, ScenarioCase, Scenarios
-from e2llm_opt.search.phrases import time_text
-from e2llm_opt.search.scenarios import measured
-from e2llm_opt.workload.scenarios import Risk
+from e2llm_opt.search.packing import silence
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from numpy.typing import NDArray
 
-    from e2llm_opt.plan.plan import Plan
-    from e2llm_opt.search.evaluate import Outcome
-    from e2llm_opt.search.scenarios import ScenarioEvaluator
-    from e2llm_opt.workload.workload import Workload
+    from e2llm_opt.search.packing import Side
 
-MEAN_PLAN = "plan for the mean load"
-_WORDS = {
-    Risk.EXPECTED: "on average over the scenarios",
-    Risk.WORST: "in the worst scenario",
-    Risk.CVAR: "on average over the worst scenarios",
-}
+    Floats = NDArray[np.float64]
+
+_MAX_NODES = 200
+_SPARE = 1e-6
+"""Share that is served beyond the rate after a loss: at the rate there is no steady state."""
 
 
-def with_scenarios(
-    evaluator: ScenarioEvaluator, outcome: Outcome, plan: Plan, mean: Outcome | None
-) -> Plan:
-    """Return *plan*, the document of *outcome*, with its figures in every scenario.
+def most_robust(
+    counts: Floats, gives: Floats, side: Side, loss: tuple[int, float]
+) -> Floats | None:
+    """Return how often each column is taken [V]; None where nothing is left after any loss.
 
     Parameters
     ----------
-    evaluator
-        That judged it.
-    outcome, plan
-        What was chosen.
-    mean
-        What would be chosen for the mean load alone; None: nothing.
+    counts
+        Devices of each class in each column [V, K].
+    gives
+        Prefills and answers a second of each column [V, 2].
+    side
+        What a plan must keep to.
+    loss
+        Replicas that are lost at once, and the rate that the others must serve [1/s].
     """
-    workload = evaluator.costs.problem.workload
-    own = evaluator.in_scenarios(outcome)
-    other = evaluator.in_scenarios(mean) if mean is not None else [None] * len(own)
-    cases = tuple(
-        ScenarioCase(
-            name=one.name,
-            weight=one.weight,
-            rate_per_s=one.rate_per_s,
-            prompt_tokens=one.prompt.mean,
-            output_tokens=one.output.mean,
-            capacity_per_s=0.0 if there is None else there.traffic.capacity_per_s,
-            stable=there is not None and there.is_stable,
-            waiting_time_s=_finite(_wait(there)),
-            ttft_s=None if there is None else _finite(there.ttft_s),
-            tpot_s=None if there is None else _finite(there.tpot_s),
-            latency_s=None if there is None else _finite(there.latency_s),
-            mean_plan_waiting_time_s=_finite(_wait(rival)),
+    num_lost, rate = loss
+    unit = float(gives.max(initial=0.0)) or 1.0
+    found = _solved(counts, gives / unit, side, num_lost, None)
+    if found is None or found[0] <= 0:
+        return None
+    wanted = rate / unit * (1 + _SPARE)
+    if found[0] > wanted:
+        larger = _solved(counts, gives / unit, side, num_lost, wanted)
+        found = found if larger is None else larger
+    return found[1]
+
+
+def _solved(
+    counts: Floats, gives: Floats, side: Side, num_lost: int, wanted: float | None
+) -> tuple[float, Floats] | None:
+    """Maximise what is left (*wanted* None), or the capacity with so much left; value and x [V]."""
+    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - slow to import
+    from scipy.sparse import csr_array, eye_array, hstack, vstack  # noqa: PLC0415 - as above
+
+    num = len(counts)
+    with np.errstate(divide="ignore"):
+        most = np.where(counts > 0, side.available // np.maximum(counts, 1), np.inf).min(axis=1)
+    one = csr_array(np.ones((num, 1)))
+    nothing = csr_array((num, 1))
+    total = [
+        csr_array(np.concatenate([[1.0, 0.0], -gives[:, phase], np.zeros(num)])[None])
+        for phase in (0, 1)
+    ]
+    after = [
+        hstack(
+            [
+                nothing,
+                one,
+                csr_array(np.tile(-gives[:, phase], (num, 1))),
+                csr_array(np.diag(num_lost * gives[:, phase])),
+            ]
         )
-        for one, there, rival in zip(workload.scenarios, own, other, strict=True)
-    )
-    found = Scenarios(
-        risk=workload.risk.value,
-        cvar_level=workload.cvar_level,
-        waiting_time_s=_finite(_measure(own, workload)),
-        mean_plan_waiting_time_s=_finite(_measure(other, workload)),
-        cases=cases,
-    )
-    is_same = mean is None or _cuts(mean) == _cuts(outcome)
-    alternatives = plan.alternatives
-    if mean is not None and not is_same:
-        reason = worse_in_scenarios(evaluator, mean, outcome)
-        alternatives = (*alternatives, _alternative(mean, reason))
-    sentence = _sentence(found, workload, is_same=is_same)
-    first, *others = plan.explain or ("",)
-    return replace(
-        plan,
-        alternatives=alternatives,
-        explain=(first, sentence, *others) if plan.explain else (sentence,),
-        scenarios=found,
-    )
-
-
-def worse_in_scenarios(evaluator: ScenarioEvaluator, rival: Outcome, chosen: Outcome) -> str:
-    """Return one sentence that says where *rival* is worse than *chosen* over all scenarios."""
-    workload = evaluator.costs.problem.workload
-    theirs, ours = evaluator.in_scenarios(rival), evaluator.in_scenarios(chosen)
-    for scenario, there, own in zip(workload.scenarios, theirs, ours, strict=True):
-        if there is None and own is not None:
-            return f"streams are too slow in scenario {scenario.name}"
-        if own is not None and own.is_stable and there is not None and not there.is_stable:
-            most = there.traffic.capacity_per_s
-            return (
-                f"not stable in scenario {scenario.name}: {most:.3g} requests/s at most, "
-                f"{scenario.rate_per_s:.3g} arrive"
-            )
-    later = _measure(theirs, workload) - _measure(ours, workload)
-    if later >= 0.5 * evaluator.ranking.wait_unit_s:
-        return f"requests wait {time_text(later)} longer {_WORDS[workload.risk]}"
-    return "no better over all scenarios"
-
-
-def _sentence(found: Scenarios, workload: Workload, *, is_same: bool) -> str:
-    if found.waiting_time_s is None:
-        names = ", ".join(one.name for one in found.cases if not one.stable)
-        return f"Scenarios: no plan was found that keeps up in all; this one does not in {names}."
-    said = f"Scenarios: requests wait {time_text(found.waiting_time_s)} {_WORDS[workload.risk]}"
-    if is_same:
-        return f"{said}; the plan for the mean load is the same."
-    if found.mean_plan_waiting_time_s is None:
-        return f"{said}; the plan for the mean load does not keep up in all of them."
-    return f"{said}, with the plan for the mean load {time_text(found.mean_plan_waiting_time_s)}."
-
-
-def _alternative(rival: Outcome, reason: str) -> Alternative:
-    return Alternative(
-        name=MEAN_PLAN,
-        capacity_per_s=rival.traffic.capacity_per_s,
-        waiting_time_s=_finite(rival.waiting_time_s),
-        ttft_s=_finite(rival.ttft_s),
-        tpot_s=rival.tpot_s,
-        why_not=reason,
-    )
-
-
-def _measure(outcomes: Sequence[Outcome | None], workload: Workload) -> float:
-    """Return what the risk makes of the waits [s]; inf where a scenario has no steady state."""
-    return float(measured(np.array([_wait(one) for one in outcomes]), workload))
-
-
-def _wait(outcome: Outcome | None) -> float:
-    return math.inf if outcome is None else outcome.waiting_time_s
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _cuts(outcome: Outcome) -> set[tuple[object, ...]]:
-    return {(c.role, c.cut, c.slots) for c in outcome.replicas}
+        for phase in (0, 1)
+    ]
+    taken = hstack([nothing, nothing, eye_array(num), csr_array(-np.diag(most))])
+    ends = csr_array((counts.shape[1], 2))
+    devices = hstack([ends, csr_array(counts.T), csr_array((counts.shape[1], num))])
+    replicas = csr_array(np.concatenate([[0.0, 0.0], np.ones(num), np.zeros(num)])[None])
+    asked = (0.0, np.inf) if side.replicas is None else (side.replicas, side.replicas)
+    num_upper = 2 + 3 * num
+    size = 2 + 2 * num
+    cost = np.zeros(size)
+    cost[1 if wanted is None else 0] = -1.0
+    low = np.zeros(size)
+    low[1] = wanted or 0.0
+    high = np.concatenate([[np.inf, np.inf], most, np.ones(num)])
+    with silence():
+        found = milp(
+            cost,
+            constraints=LinearConstraint(
+                vstack([*total, *after, taken, devices, replicas], format="csr"),
+                np.concatenate([np.full(num_upper, -np.inf), side.must, [asked[0]]]),
+                np.concatenate([np.zeros(num_upper), side.available, [asked[1]]]),
+            ),
+            integrality=np.concatenate([[0, 0], np.ones(2 * num)]),
+            bounds=Bounds(low, high),
+            options={"node_limit": _MAX_NODES},
+        )
+    if found.x is None:
+        return None
+    return -float(found.fun), np.rint(found.x[2 : 2 + num])

@@ -11,7 +11,7 @@ from e2llm_opt.cost.transfer import decode_loads, prefill_loads
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -79,6 +79,43 @@ def route(
     limit, flows = _relieve(costs, replicas, flows, loads, capacity)
     saturated = _saturated(costs, flows, loads, limit)
     return _traffic(replicas, moves, flows, limit, saturated)
+
+
+def links_suffice(costs: Costs, replicas: Sequence[Candidate], moves: Moves | None) -> bool:
+    """Whether no link or card can be full, whichever of *replicas* serve, and whomever.
+
+    With every replica busy, and every KV cache on the way that loads most. *moves* are those of
+    all pairs of PREFILL and DECODE replicas; None: not known, and nothing is sure.
+    """
+    if moves is None:
+        return False
+    used: Loads = {}
+    for i, replica in enumerate(replicas):
+        rate = replica.service_rate(costs.output_tokens)
+        own: Loads = {}
+        if replica.role is not Role.DECODE:
+            _raise(own, prefill_loads(costs, replica.cut))
+        if replica.role is not Role.PREFILL:
+            batch = -(-replica.slots // replica.micro_batches)
+            for resource, num_bytes in decode_loads(costs, replica.cut, batch).items():
+                own[resource] = own.get(resource, 0.0) + num_bytes
+        sent: Loads = {}
+        for (source, _), move in moves.items():
+            if source == i:
+                _raise(sent, move.loads)
+        for part in (own, sent):
+            for resource, num_bytes in part.items():
+                used[resource] = used.get(resource, 0.0) + rate * num_bytes
+    return all(
+        load <= costs.network.capacity[resource]
+        for resource, load in used.items()
+        if resource[0] != "bus"
+    )
+
+
+def _raise(most: Loads, other: Loads) -> None:
+    for resource, num_bytes in other.items():
+        most[resource] = max(most.get(resource, 0.0), num_bytes)
 
 
 Flow = tuple[int, int]

@@ -89,8 +89,18 @@ class ScenarioEvaluator(Evaluator):
         """Return what sorts plans, by the measure of their figures in all scenarios."""
         identity = tuple((c.role, c.cut, c.slots, c.spilled) for c in outcome.replicas)
         if identity not in self._known:
-            values = np.array([[_figures(o)] for o in self.in_scenarios(outcome)])
-            self._known[identity] = self._key(self._measured(values)[0], outcome.replicas)
+            there = self.in_scenarios(outcome)
+            values = self._measured(np.array([[_figures(one)] for one in there]))[0]
+            lacks = [
+                (1.0, 1.0) if own is None else version.spare.lacks(own.replicas)
+                for version, own in zip(self._versions, there, strict=True)
+                if version.spare is not None
+            ]
+            self._known[identity] = self._key(
+                values,
+                outcome.replicas,
+                (max(a for a, _ in lacks), max(b for _, b in lacks)) if lacks else None,
+            )
         return self._known[identity]
 
     def in_scenarios(self, outcome: Outcome) -> list[Outcome | None]:
@@ -115,25 +125,29 @@ class ScenarioEvaluator(Evaluator):
         outcome = self.outcome(replicas)
         return outcome if self.key(outcome) < self.key(than) else None
 
-    def figures(self, sets: Sequence[Roled], variant: Variant) -> Floats:
-        """Return the measure of the figures [A, 6] of each row of role codes."""
-        values = [version.figures(sets, variant) for version in self._versions]
-        return self._measured(np.stack(values))
+    def figures(self, sets: Sequence[Roled], variant: Variant) -> tuple[Floats, Floats | None]:
+        """Return the measure of the figures [A, 6], and the most that is lacking anywhere."""
+        return self._together([one.figures(sets, variant) for one in self._versions])
 
-    def figures_given(self, ways: Sequence[Mapping[Role, Candidate]], codes: Ints) -> Floats:
-        """Return the measure of the figures [A, 6] of replicas given in each role."""
-        values = []
+    def figures_given(
+        self, ways: Sequence[Mapping[Role, Candidate]], codes: Ints
+    ) -> tuple[Floats, Floats | None]:
+        """Return the same of replicas given in each role."""
+        found = []
         for store, version in zip(self._followers, self._versions, strict=True):
             there = [
-                {
-                    role: own
-                    for role, one in roles.items()
-                    if (own := followed(store, one)) is not None
-                }
+                {role: own for role, one in roles.items() if (own := followed(store, one))}
                 for roles in ways
             ]
-            values.append(version.figures_given(there, codes))
-        return self._measured(np.stack(values))
+            found.append(version.figures_given(there, codes))
+        return self._together(found)
+
+    def _together(
+        self, found: Sequence[tuple[Floats, Floats | None]]
+    ) -> tuple[Floats, Floats | None]:
+        lacks = [lacking for _, lacking in found if lacking is not None]
+        values = self._measured(np.stack([values for values, _ in found]))
+        return values, np.max(lacks, axis=0) if lacks else None
 
     def _measured(self, values: Floats) -> Floats:
         """Return what the risk makes of figures in S scenarios [S, A, 6]: [A, 6].

@@ -19,7 +19,7 @@ from e2llm_opt.search.polish import polish
 from e2llm_opt.search.pool import best_packing
 from e2llm_opt.search.progress import Teller
 from e2llm_opt.search.quick import QuickJudge, evolve_alone, is_for_capacity, useful
-from e2llm_opt.search.ranking import IMPOSSIBLE
+from e2llm_opt.search.ranking import FRAGILE, IMPOSSIBLE
 from e2llm_opt.search.roles import ROLES_OF, RoleChooser, Scope, engine_roles, wanted_roles
 from e2llm_opt.search.rules import Rules
 from e2llm_opt.search.scenarios import evaluator_of
@@ -83,6 +83,8 @@ class Search:
     found
         Outcomes that were found as a whole: the sites of very many devices, packed; plans for
         one of many loads.
+    free
+        The best outcome where no loss need be survived; None: all need not, or not known.
     stop
         Limits of the last run.
     is_complete
@@ -113,6 +115,7 @@ class Search:
         self.exact = Exact(self.candidates, self.rules)
         self.is_complete = False
         self.found: list[Outcome] = []
+        self.free: Outcome | None = None
         self.stop = Stop()
         self.baselines = self._baselines()
         alone = [outcome.unloaded_latency_s for outcome in self.baselines.values()]
@@ -123,12 +126,13 @@ class Search:
         self.stop = stop
         if self._is_for_sites(stop):
             self._pack_sites(stop)
-            return
+            if any(self.evaluator.key(outcome)[0] < FRAGILE for outcome in self.found):
+                return
         is_small = len(self.devices) <= MAX_DEVICES
         is_exhaustive = stop.method == "exhaustive" or (stop.method == "auto" and is_small)
         if self._is_capacity(stop) and self._solve(stop):
             return
-        if stop.method == "exact":
+        if stop.method == "exact" and (self.evaluator.spare is None or self.has_plan()):
             return
         if stop.gap > 0:
             self.exact.bind(stop)
@@ -181,6 +185,8 @@ class Search:
             self.offer(found)
             self.tell("program", step + 1, self._leader(self.archive))
         num, is_good = len(self.devices), self.exact.gap <= _SMALL_GAP
+        if self.evaluator.spare:  # the packing with the highest capacity may not survive
+            return num > _MAX_THOROUGH and is_near(self, stop)
         return (is_good and num > MAX_DEVICES) or (is_near(self, stop) and num > _MAX_THOROUGH)
 
     def offer(self, packings: Sequence[Roles]) -> None:
@@ -215,7 +221,8 @@ class Search:
             whole = [o for o in self.found if {c.role for c in o.replicas} <= {*ROLES_OF[scope]}]
             whole += [found] if found is not None else []
             found = min(whole, key=self.evaluator.key, default=None)
-        if found is not None and self.evaluator.key(found)[0] >= IMPOSSIBLE:
+        limit = FRAGILE if scope is self.aim else IMPOSSIBLE
+        if found is not None and self.evaluator.key(found)[0] >= limit:
             return None
         return found
 
@@ -223,7 +230,17 @@ class Search:
         """Whether any plan was found so far; it is not polished for that."""
         found = self.archive.best(self.aim, self.evaluator)
         outcomes = [*self._allowed(), *([found] if found is not None else [])]
-        return any(self.evaluator.key(outcome)[0] < IMPOSSIBLE for outcome in outcomes)
+        return any(self.evaluator.key(outcome)[0] < FRAGILE for outcome in outcomes)
+
+    def nearest(self) -> Outcome | None:
+        """Return the outcome that comes closest to surviving losses, where that is asked for.
+
+        None where nothing serves at all, or the constraints allow nothing.
+        """
+        found = self.archive.best(self.aim, self.evaluator)
+        outcomes = [*self._allowed(), *([found] if found is not None else [])]
+        best = min(outcomes, key=self.evaluator.key, default=None)
+        return best if best is not None and self.evaluator.key(best)[0] == FRAGILE else None
 
     def ranked(self, num: int) -> list[Outcome]:
         """Return the best outcomes that differ in groups or roles, best first, at most *num*."""
@@ -238,10 +255,17 @@ class Search:
             outcome = self.evaluator.outcome(replicas)
             shape, key = _shape(outcome), self.evaluator.key(outcome)
             known = found.get(shape)
-            if key[0] < IMPOSSIBLE and (known is None or key < self.evaluator.key(known)):
+            if key[0] < FRAGILE and (known is None or key < self.evaluator.key(known)):
                 found[shape] = outcome
         others = sorted(found.values(), key=self.evaluator.key)
         return [best, *(o for o in others if o is not best and _shape(o) != _shape(best))][:num]
+
+    def with_free(self, chosen: list[Outcome]) -> list[Outcome]:
+        """Return *chosen*, with the best outcome of all in front where it survives after all."""
+        free = self.free
+        if free is None or self.evaluator.key(free) >= self.evaluator.key(chosen[0]):
+            return chosen
+        return [free, *chosen][: len(chosen)]
 
     @property
     def variant(self) -> Variant:
@@ -256,6 +280,8 @@ class Search:
         kept = self.archive.choices(self.aim)
         if len(self.devices) <= _MAX_THOROUGH or not kept:
             return False
+        if kept[0].key[0] >= FRAGILE:
+            return self.variant is Variant.RATE
         is_late = kept[0].key[:2] > (0.0, 0.0)
         return kept[0].key[0] == 0 if self._problem.objective is Objective.LATENCY else is_late
 

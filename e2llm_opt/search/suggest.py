@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.plan.infeasible import Infeasible, Suggestion
 from e2llm_opt.problem import Objective
-from e2llm_opt.search.changes import changes, freed
+from e2llm_opt.search.changes import changes, freed, lower_rate
+from e2llm_opt.search.price import fragile
 from e2llm_opt.search.progress import Interruption
 from e2llm_opt.search.shortage import Shortage, shortage_of
 from e2llm_opt.search.trials import Trials
@@ -32,8 +34,10 @@ def explain_infeasible(search: Search, *, seed: int) -> Infeasible:
     trials = Trials(problem, search.teller, seed)
     reason, suggestions = _UNKNOWN, []
     with Interruption() as interruption:
-        reason = _reason(search, shortage, trials)
-        for text, changed in changes(problem, shortage, trials):
+        reason, rate_per_s = fragile(search)
+        reason = reason or _reason(search, shortage, trials)
+        first = lower_rate(problem, rate_per_s)
+        for text, changed in chain(first, changes(problem, shortage, trials)):
             if trials.is_feasible(changed):
                 suggestions.append(Suggestion(change=text))
                 trials.num_found += 1
@@ -99,6 +103,8 @@ def _constraints(problem: Problem) -> str:
         words.append(f"layers: {held}")
     if problem.objective is Objective.COST and problem.workload.slo_ttft_s is not None:
         words.append(f"slo.ttft_s: {problem.workload.slo_ttft_s:g} (hard for objective: cost)")
+    if constraints.survive:
+        words.append(f"survive: {constraints.survive}")
     if constraints.roles != "auto":
         words.append(f"roles: {constraints.roles} (PREFILL and DECODE need two replicas)")
     return ", ".join(words) or "unknown"

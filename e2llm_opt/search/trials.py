@@ -65,7 +65,7 @@ def _differences(problem: Problem, changed: Problem) -> Iterator[str]:
         (
             problem.workload,
             changed.workload,
-            ("context_tokens", "slots", "min_tokens_per_s", "slo_tpot_s"),
+            ("rate_per_s", "context_tokens", "slots", "min_tokens_per_s", "slo_tpot_s"),
         ),
         (problem.constraints, changed.constraints, changed.constraints.__slots__),
     )

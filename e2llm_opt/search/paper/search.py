@@ -10,7 +10,7 @@ from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.atlas import moved
 from e2llm_opt.search.paper.fitness import best_roles
 from e2llm_opt.search.paper.replicas import PaperReplicas
-from e2llm_opt.search.ranking import IMPOSSIBLE
+from e2llm_opt.search.ranking import FRAGILE
 from e2llm_opt.search.roles import Choice, Scope
 from e2llm_opt.search.variant import Variant
 
@@ -106,7 +106,7 @@ class PaperSearch:
             if len(found) == num:
                 break
             outcome = self._evaluator.outcome(self._placed(citizen))
-            if self._evaluator.key(outcome)[0] < IMPOSSIBLE:
+            if self._evaluator.key(outcome)[0] < FRAGILE:
                 found.append(outcome)
         return found
 
