@@ -11,7 +11,7 @@ from e2llm_opt.report.quantities import number, percent, rate, seconds
 from e2llm_opt.report.screen import section, show, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -42,8 +42,6 @@ _UNITS = {
 }
 _LONG_TAILED = {"waiting_time", "ttft", "latency"}
 """Close to capacity they grow without bound: on a picture they have a logarithmic axis."""
-_LEAST_S = 1e-3
-"""Where that axis becomes linear, so that there is room for 0 [s]."""
 _HEIGHT_IN = {"wide": 2.7, "narrow": 2.4}
 
 
@@ -125,7 +123,7 @@ def _panel(axes: Axes, front: Front, other: str, marked: int | None) -> None:
     axes.patch.set_alpha(0.0)
     axes.plot(across, up, "o", color=INKS["faint"], markersize=4, label="plan", linestyle="none")
     for i, label, mark, ink in (
-        (front.knee, "knee", "D", "mixed"),
+        (front.knee, f"knee, plan {front.knee + 1}", "D", "mixed"),
         (marked, "this plan", "s", "alarm"),
     ):
         if i is not None:
@@ -140,13 +138,18 @@ def _panel(axes: Axes, front: Front, other: str, marked: int | None) -> None:
             color=INKS["ink"],
         )
     if first in _LONG_TAILED:
-        axes.set_yscale("symlog", linthresh=_LEAST_S)
+        axes.set_yscale("symlog", linthresh=_least(up))
         axes.set_ylim(bottom=0.0)
     if other in _LONG_TAILED:
-        axes.set_xscale("symlog", linthresh=_LEAST_S)
+        axes.set_xscale("symlog", linthresh=_least(across))
     axes.tick_params(labelsize=FONT, colors=INKS["ink"], which="both")
     for side in axes.spines.values():
         side.set_color(INKS["line"])
+
+
+def _least(values: Sequence[float]) -> float:
+    """Return where a logarithmic axis becomes linear, so that there is room for 0."""
+    return min((value for value in values if value > 0), default=1.0)
 
 
 def page_rows(front: Front, marked: int | None) -> Iterator[dict[str, object]]:

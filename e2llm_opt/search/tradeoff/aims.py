@@ -64,8 +64,7 @@ def asked_aims(problem: Problem, names: Sequence[str] | None) -> tuple[Aim, ...]
     known, faults = [str(aim) for aim in Aim], []
     for name in dict.fromkeys(names):
         if name not in known:
-            near = nearest(name, known)
-            right = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
+            right = nearest(name, known) or f"known: {', '.join(known)}"
             faults.append(Fault(path="objectives", wrong=f"unknown '{name}'", right=right))
         elif lacking.get(Aim(name)):
             wrong = f"{name} is not known of {named(lacking[Aim(name)])}"
