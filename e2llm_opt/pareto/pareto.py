@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from e2llm_opt.errors import InputError
 from e2llm_opt.pareto.front import DEFAULT_SIZE, Front
 from e2llm_opt.plan.plan import OURS
 from e2llm_opt.planners import planner_named
+from e2llm_opt.problem import Objective
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +39,8 @@ def pareto(
     ----------
     problem
         What to serve on what. Its own objective decides between plans that are equal in all
-        *objectives*, and what the plans' alternatives lose by.
+        *objectives*, and what the plans' alternatives lose by; ``max_context``, which no front
+        is about, is taken for ``waiting_time``.
     objectives
         ``waiting_time``, ``ttft``, ``tpot``, ``latency``, ``capacity``, ``cost_per_hour``,
         ``power_w``, ``devices`` and ``lost_capacity`` (the share of the capacity that is lost when
@@ -83,6 +86,8 @@ def pareto(
     began, limits, asked = time.monotonic(), stop or Stop(), asked_aims(problem, objectives)
     if limits.method == "exact":
         raise InputError("method exact is for one objective; a front needs ga or exhaustive.")
+    if problem.objective is Objective.MAX_CONTEXT:
+        problem = replace(problem, objective=Objective.WAITING_TIME)
     run = planner_named(OURS)(costs_of(problem), progress)
     tradeoff = Tradeoff(run.search, asked, size, progress)
     with Interruption() as interruption:
