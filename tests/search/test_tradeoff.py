@@ -164,14 +164,9 @@ def test_what_is_stable_is_found_where_the_seeds_were_not() -> None:
 
 def left_after(rates: list[float], roles: list[Role], gone: int) -> float:
     """Return the capacity without one replica, its partners idle where none is left."""
-    of = {
-        role: sum(
-            r
-            for i, (r, own) in enumerate(zip(rates, roles, strict=True))
-            if own is role != gone and i != gone
-        )
-        for role in Role
-    }
+    of = dict.fromkeys(Role, 0.0)
+    for i, (rate, role) in enumerate(zip(rates, roles, strict=True)):
+        of[role] += 0.0 if i == gone else rate
     return of[Role.MIXED] + min(of[Role.PREFILL], of[Role.DECODE])
 
 
