@@ -23,7 +23,7 @@ _COMMANDS = {
     "import": "Turn what other tools print into an inventory.",
     "probe": "Describe this machine as an entry of an inventory.",
     "plan": "Find the best plan for an inventory.",
-    "pareto": "Find plans that trade waiting time, cost, power and safety against each other.",
+    "pareto": "Find many plans: from the fastest to the cheapest.",
     "check": "Recompute a plan and list what is wrong with it.",
     "explain": "Say in plain sentences what a plan does and why.",
     "report": "Show a plan as an HTML page and as pictures.",

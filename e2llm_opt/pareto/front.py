@@ -12,8 +12,6 @@ from e2llm_opt.plan.json_file import dump_json, plan_from_dict, read_json_docume
 if TYPE_CHECKING:
     import os
 
-    from matplotlib.figure import Figure
-
     from e2llm_opt.plan.plan import Plan
 
 FRONT_SCHEMA: Final = "e2llm-opt/front/v1"
@@ -67,8 +65,13 @@ class Front:
         wanted = _shape(plan)
         return next((i for i, one in enumerate(self.plans) if _shape(one) == wanted), None)
 
-    def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
-        """Return a picture of the front, the knee marked; written to *path* (.svg, .png) if given.
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:  # noqa: ANN401 - matplotlib's
+        """Return a matplotlib figure of the front, the knee marked.
+
+        Parameters
+        ----------
+        path
+            A .svg or .png file that it is written to; None: none.
 
         Raises
         ------

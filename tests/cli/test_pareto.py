@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from e2llm_opt.cli.progress import Line
 from e2llm_opt.plan.json_file import load_plan
+from e2llm_opt.search.progress import Progress
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -68,6 +71,15 @@ def test_a_page_refuses_the_front_of_another_inventory(run: Run, tmp_path: Path,
     assert result.exit_code == 2
     assert "this front is of other devices and links than the plan" in result.stderr
     assert load_plan(other).replicas
+
+
+def test_progress_shows_the_front_and_its_hypervolume() -> None:
+    line = Line(io.StringIO(), "preparing")
+    best = "front of 12 plans, hypervolume 0.412"
+    line(Progress(evaluations=90, elapsed_s=3.0, best=best, front_size=12, hypervolume=0.412))
+    _, heads, figures = line.lines(100)
+    assert heads.split()[:4] == ["best", "so", "far", "hypervolume"]
+    assert figures.startswith("front of 12 plans  0.412")
 
 
 def test_what_has_no_plan_says_why(run: Run) -> None:

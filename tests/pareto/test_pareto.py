@@ -19,6 +19,7 @@ from e2llm_opt.pareto.front import load_front
 from e2llm_opt.plan.plan import RunProvenance
 from e2llm_opt.problem import Objective
 from tests.strategies import problems, relabelled
+from tests.worlds import worlds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +46,20 @@ def homelab() -> Front:
     found = e2llm_opt.pareto(Problem.load(EXAMPLES / "homelab.yaml"))
     assert isinstance(found, Front)
     return found
+
+
+def world() -> Problem:
+    """Five unlike devices, all with a power, and requests."""
+    problem = next(iter(worlds(num_worlds=1)))
+    powers = (20.0, 60.0, 35.0, 90.0, 45.0)
+    machines = tuple(
+        replace(d, power_w=power) for d, power in zip(problem.devices, powers, strict=True)
+    )
+    return replace(
+        problem,
+        inventory=replace(problem.inventory, devices=machines),
+        workload=replace(problem.workload, rate_per_s=0.5),
+    )
 
 
 def rows(front: Front) -> list[list[float]]:
@@ -126,8 +141,8 @@ def test_names_and_their_order_change_nothing(problem: Problem, random: Random) 
 
 
 def test_equal_seeds_and_budgets_give_equal_fronts() -> None:
-    problem = Problem.load(EXAMPLES / "e2llm-testbed.yaml")
-    limits = Stop(method="ga", max_evaluations=120)
+    problem = world()
+    limits = Stop(method="ga", max_evaluations=60, max_refinements=10)
     found = [
         e2llm_opt.pareto(problem, stop=limits, seed=3, objectives=("waiting_time", *others))
         for others in 2 * [("power_w",)] + 2 * [("power_w", "devices", "lost_capacity")]
@@ -204,7 +219,7 @@ def test_objectives_that_do_not_conflict_are_said() -> None:
 
 
 def test_a_small_front_keeps_the_ends() -> None:
-    problem = Problem.load(EXAMPLES / "e2llm-testbed.yaml")
+    problem = world()
     names = ("waiting_time", "power_w")
     whole = e2llm_opt.pareto(problem, objectives=names)
     small = e2llm_opt.pareto(problem, objectives=names, size=2)
@@ -215,7 +230,7 @@ def test_a_small_front_keeps_the_ends() -> None:
 
 
 def test_ctrl_c_leaves_the_front_so_far() -> None:
-    problem = Problem.load(EXAMPLES / "e2llm-testbed.yaml")
+    problem = world()
     sizes: list[int] = []
 
     def interrupt(state: Progress) -> None:
@@ -236,7 +251,7 @@ def test_ctrl_c_before_any_plan_is_an_interruption() -> None:
     def interrupt(_: Progress) -> None:
         raise KeyboardInterrupt
 
-    lab = Problem.load(EXAMPLES / "e2llm-testbed.yaml", constraints={"use_all_devices": True})
+    lab = Problem.load(EXAMPLES / "e2llm-testbed.yaml", constraints={"replicas": 3})
     with pytest.raises(KeyboardInterrupt):
         e2llm_opt.pareto(lab, progress=interrupt)
 

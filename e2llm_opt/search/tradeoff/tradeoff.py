@@ -94,13 +94,17 @@ class Tradeoff:
                 search.run(replace(stop, time_limit_s=share), seed)
             finally:  # an interrupted search has plans, too
                 self._take(search)
+        if not self._seeds:
+            return
         self._grow(stop, seed)
         if self.archive.refused is not None:  # nothing seemed to be stable, but something is
+            self._seeds.append(self.archive.refused)
             self._begin(is_stable=True)
             self._grow(stop, seed)
 
     def thinned(self) -> tuple[list[Outcome], list[Floats], int]:
         """Return the plans of the front by their objectives, these, and the place of the knee."""
+        self._settle()
         if not len(self.archive):
             return [], [], 0
         members, knee = self.archive.thinned(self._size)
@@ -158,12 +162,16 @@ class Tradeoff:
         for outcome in self._seeds:
             self.archive.offer(outcome)
 
+    def _settle(self) -> None:
+        """Take what is not stable where nothing is."""
+        if self._seeds and not len(self.archive) and self.archive.aims.is_stable:
+            self._begin(is_stable=False)
+
     # -------------------------------------------------------------- groupings
 
     def _grow(self, stop: Stop, seed: int) -> None:
         """Look for plans between the single objectives' ones, and polish the front."""
-        if self._seeds and not len(self.archive):
-            self._begin(is_stable=False)
+        self._settle()
         if len(self.archive):
             self._box = _BOX * self.archive.points.max(axis=0)
         is_small = len(self.search.devices) <= MAX_DEVICES
