@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from e2llm_opt.model.facts import ModelFacts as ModelFacts
     from e2llm_opt.model.model import Model as Model
     from e2llm_opt.model.named import model_facts as model_facts
+    from e2llm_opt.pareto.front import Front as Front
+    from e2llm_opt.pareto.front import load_front as load_front
+    from e2llm_opt.pareto.pareto import pareto as pareto
     from e2llm_opt.partition.partition import Partition as Partition
     from e2llm_opt.partition.partition import partition as partition
     from e2llm_opt.plan.infeasible import Infeasible as Infeasible
@@ -99,6 +102,7 @@ _HOME = {
     "ExportOptions": "export.options",
     "Fault": "errors",
     "Finals": "search.rank_by_simulation",
+    "Front": "pareto.front",
     "Infeasible": "plan.infeasible",
     "InputError": "errors",
     "Inventory": "inventory.inventory",
@@ -140,8 +144,10 @@ _HOME = {
     "device_of_type": "inventory.device",
     "draw_arrivals": "workload.arrivals",
     "export": "export.export",
+    "load_front": "pareto.front",
     "load_plan": "plan.json_file",
     "model_facts": "model.named",
+    "pareto": "pareto.pareto",
     "partition": "partition.partition",
     "plan": "solve",
     "plans": "solve",

@@ -265,7 +265,7 @@ def document(
     asked
         Stands in the plan's options.
     rank
-        Place among the plans that are returned; 1 for the best.
+        Place among the plans that are returned; 1 for the best, 0 for one of a front.
     said
         Warnings and sentences that are not about this outcome; None: nothing.
     began
@@ -282,8 +282,9 @@ def document(
 
     costs, search = run.costs, run.search
     said = said or Said()
-    is_simulated = bool(said.simulated)
-    is_first = rank == 1 and asked.planner == OURS and not is_simulated
+    is_first = rank == 1 and asked.planner == OURS and not said.simulated
+    better = alternatives.WORSE_SIMULATED if said.simulated else alternatives.BETTER
+    better = alternatives.TRADED if rank == 0 else better
     bound, proof = bound_of(search, outcome, is_first=is_first)
     now = time.monotonic()
     found = Plan(
@@ -293,7 +294,7 @@ def document(
         unused_devices=alternatives.unused_devices(search, outcome, run.idle_reason),
         predicted=assemble.predicted_of(costs, outcome),
         bound=bound,
-        alternatives=alternatives.alternatives_of(search, outcome, is_simulated=is_simulated),
+        alternatives=alternatives.alternatives_of(search, outcome, better=better),
         warnings=(*said.warnings, *run.remarks(outcome)),
         provenance=RunProvenance(
             e2llm_opt=__version__,

@@ -23,6 +23,7 @@ _COMMANDS = {
     "import": "Turn what other tools print into an inventory.",
     "probe": "Describe this machine as an entry of an inventory.",
     "plan": "Find the best plan for an inventory.",
+    "pareto": "Find many plans: from the fastest to the cheapest.",
     "check": "Recompute a plan and list what is wrong with it.",
     "explain": "Say in plain sentences what a plan does and why.",
     "report": "Show a plan as an HTML page and as pictures.",
@@ -96,6 +97,7 @@ def command_line() -> None:
     Examples:
       e2llm-opt plan homelab.yaml
       e2llm-opt plan homelab.yaml -o plan.json
+      e2llm-opt pareto homelab.yaml
       e2llm-opt check plan.json homelab.yaml
       e2llm-opt simulate plan.json homelab.yaml --rate 0.5
       e2llm-opt export plan.json --to llama.cpp --out run

@@ -152,6 +152,7 @@ def _columns(state: Progress) -> list[tuple[str, str]]:
         ("capacity", rate(capacity)),
         ("bound", rate(bound)),
         ("gap", percent(gap)),
+        ("hypervolume", number(state.hypervolume)),
         ("evaluations", str(state.evaluations)),
         ("a second", number(speed)),
     )

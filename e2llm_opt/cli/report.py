@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from e2llm_opt.check.verdict import Report
+    from e2llm_opt.pareto.front import Front
     from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
 
@@ -35,9 +36,21 @@ if TYPE_CHECKING:
     help="Write the pictures as SVG and PNG into this folder, too.",
     shell_complete=words.files,
 )
+@click.option(
+    "--front",
+    "front_file",
+    metavar="FILE",
+    help="Show the trade-offs of this front, which pareto --json wrote, and the plan in it.",
+    shell_complete=words.files,
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def command(
-    plan: str, inventory: str | None, output: str, figures: str | None, quiet: bool
+    plan: str,
+    inventory: str | None,
+    output: str,
+    figures: str | None,
+    front_file: str | None,
+    quiet: bool,
 ) -> None:
     """Show PLAN, a JSON file, as one self-contained HTML page.
 
@@ -49,6 +62,7 @@ def command(
       e2llm-opt report plan.json
       e2llm-opt report plan.json homelab.yaml -o plan.html
       e2llm-opt report plan.json homelab.yaml --figures pictures
+      e2llm-opt report front/plan-03.json --front front/front.json
     """
     from e2llm_opt.plan.json_file import load_plan
     from e2llm_opt.plan.output import refuse_unwritable, write_text_atomically
@@ -57,6 +71,7 @@ def command(
     from e2llm_opt.text_file import read_text
 
     found = load_plan(plan)
+    front = None if front_file is None else _front(found, front_file)
     if output != "-":
         refuse_unwritable(output)
     with progress_line(sys.stderr, quiet=quiet, doing="drawing the plan"):
@@ -68,7 +83,7 @@ def command(
             if not report.valid:  # made with other options: export what the plan itself says
                 problem = None
         texts += [*_engine_commands(found, problem), ("What else", _commands(plan, inventory))]
-        page = plan_page(found, report, hosts=hosts, texts=texts)
+        page = plan_page(found, report, hosts=hosts, texts=texts, front=front)
         written = () if figures is None else write_figures(found, figures, report, hosts)
     if output == "-":
         sys.stdout.write(page)
@@ -76,6 +91,24 @@ def command(
     write_text_atomically(output, page)
     if not quiet:
         click.echo("\n".join(["wrote " + output, *(f"wrote {path}" for path in written)]))
+
+
+def _front(plan: Plan, file: str) -> Front:
+    """Return the front of a file.
+
+    Raises
+    ------
+    InputError
+        When it is none, or of other devices and links than the plan's.
+    """
+    from e2llm_opt.errors import Fault, InputError
+    from e2llm_opt.pareto.front import load_front
+
+    front = load_front(file)
+    if front.plans[0].problem.inventory_sha256 != plan.problem.inventory_sha256:
+        wrong = "this front is of other devices and links than the plan"
+        raise InputError([Fault(file=file, wrong=wrong, right="make it anew, or leave it out")])
+    return front
 
 
 def _checked(plan: Plan, inventory: str) -> tuple[Problem, Report]:

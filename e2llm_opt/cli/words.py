@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 from e2llm_opt.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import click
 
@@ -51,13 +51,14 @@ def planners(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> I
     """Complete the last of several planners that commas separate."""
     from e2llm_opt.planners import PLANNERS
 
-    before, comma, last = incomplete.rpartition(",")
-    named = before.split(",")
-    return [
-        CompletionItem(f"{before}{comma}{name}")
-        for name in PLANNERS
-        if name.startswith(last) and name not in named
-    ]
+    return _last_of(PLANNERS, incomplete)
+
+
+def objectives(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
+    """Complete the last of several objectives of a front."""
+    from e2llm_opt.search.tradeoff.aim import Aim
+
+    return _last_of([str(aim) for aim in Aim], incomplete)
 
 
 def engines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
@@ -87,6 +88,17 @@ def devices_or_types(ctx: click.Context, param: click.Parameter, incomplete: str
     except InputError:  # the command itself says what is wrong with the file
         return []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _last_of(names: Iterable[str], incomplete: str) -> Items:
+    """Complete the last of several words that commas separate to one not named before."""
+    before, comma, last = incomplete.rpartition(",")
+    named = before.split(",")
+    return [
+        CompletionItem(f"{before}{comma}{name}")
+        for name in names
+        if name.startswith(last) and name not in named
+    ]
 
 
 def _inventory(ctx: click.Context) -> str | None:

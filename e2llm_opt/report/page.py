@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.errors import InputError
 from e2llm_opt.report import pictures
+from e2llm_opt.report.front import TITLES, draw_front, page_rows
 from e2llm_opt.report.names import listed
 from e2llm_opt.report.quantities import gib, number, percent, rate, seconds, size, span
 from e2llm_opt.report.terminal import scenarios_title
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from e2llm_opt.check.verdict import Report
+    from e2llm_opt.pareto.front import Front
     from e2llm_opt.plan.plan import Interval, Plan, Replica, Stage
 
 _FULL = 0.95
@@ -30,6 +32,7 @@ def plan_page(
     *,
     hosts: Mapping[str, str] | None = None,
     texts: Sequence[tuple[str, str]] = (),
+    front: Front | None = None,
 ) -> str:
     """Return *plan* as an HTML page.
 
@@ -43,6 +46,8 @@ def plan_page(
         Device -> host, where they differ.
     texts
         Titles with what can be copied: the inventory, commands.
+    front
+        The plans that this one was chosen from, for the trade-offs; None: no such part.
 
     Raises
     ------
@@ -84,7 +89,30 @@ def plan_page(
         warnings=plan.warnings,
         unused=list(_unused(plan)),
         texts=[{"name": name, "text": text} for name, text in texts],
+        trade=None if front is None else _trade(plan, front),
     )
+
+
+def _trade(plan: Plan, front: Front) -> dict[str, Any]:
+    """Return what the page says about the front."""
+    from markupsafe import Markup  # noqa: PLC0415 - optional
+
+    marked = front.place_of(plan)
+    where = "This plan is not one of them" if marked is None else f"This is plan {marked + 1}"
+    figures = []
+    for width in pictures.WIDTHS:
+        svg = pictures.svg_of(draw_front(front, marked, width), f"f-{width}")
+        figures.append({"width": width, "svg": Markup(svg)})  # noqa: S704 - matplotlib escapes
+    names = [name.replace("_", " ") for name in front.objectives]
+    return {
+        "note": f"{len(front.plans)} plans of which none is better than another in everything. "
+        f"{where}.",
+        "label": f"{names[0]} of {len(front.plans)} plans against {listed(names[1:])}",
+        "figures": figures,
+        "heads": [TITLES[name].replace("\n", " ") for name in front.objectives],
+        "rows": list(page_rows(front, marked)),
+        "explain": front.explain,
+    }
 
 
 def _heading(plan: Plan) -> dict[str, Any]:

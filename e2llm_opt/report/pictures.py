@@ -38,7 +38,7 @@ INKS = {
 """Name -> colour on white paper; each has a contrast of at least 4.5 where it is text."""
 WIDTHS: dict[Width, float] = {"wide": 7.6, "narrow": 3.5}
 """Inches of a picture beside text, and on a phone."""
-_ROW_IN, _FONT = 0.2, 8.0
+_ROW_IN, FONT = 0.2, 8.0
 _MOST_LABEL = {"wide": 44, "narrow": 20}
 _BUSY = 0.7
 """Share of a link's bandwidth from which it is drawn as an alarm."""
@@ -142,7 +142,7 @@ def draw_graph(
     edges = edges_of(plan, report, hosts)
     nodes = nodes_of(plan, edges)
     place = {node.name: -float(i) for i, node in enumerate(nodes)}
-    figure, axes = _figure(width, _ROW_IN * (len(nodes) + 1.5))
+    figure, axes = new_figure(width, _ROW_IN * (len(nodes) + 1.5))
     reach = max((abs(place[a] - place[b]) for a, b in (e.ends for e in edges)), default=1.0)
     for edge in edges:
         top, bottom = place[edge.ends[0]], place[edge.ends[1]]
@@ -186,12 +186,12 @@ def _label(axes: Axes, nodes: Sequence[Node], place: dict[str, float], width: Wi
 
 
 def _text(axes: Axes, at: tuple[float, float], text: str, **style: str) -> None:
-    axes.text(*at, text, fontsize=_FONT, parse_math=False, **style)  # type: ignore[arg-type] # words
+    axes.text(*at, text, fontsize=FONT, parse_math=False, **style)  # type: ignore[arg-type] # words
 
 
 def draw_load(plan: Plan, width: Width = "wide") -> Figure:
     """Return the waiting time against the arrival rate: today's rate, the capacity, the bound."""
-    figure, axes = _figure(width, 2.7 if width == "wide" else 2.9)
+    figure, axes = new_figure(width, 2.7 if width == "wide" else 2.9)
     curve = plan.predicted.load_curve
     rates = [point.rate_per_s for point in curve]
     waits = [max(point.waiting_time_s, 1e-6) for point in curve]
@@ -214,20 +214,20 @@ def draw_load(plan: Plan, width: Width = "wide") -> Figure:
         if math.isfinite(rate):
             axes.axvline(rate, color=INKS[ink], linestyle=style, linewidth=1.2, label=name)
     axes.set_xlim(left=0.0)
-    axes.set_xlabel("arrival rate [requests/s]", fontsize=_FONT, color=INKS["ink"])
-    axes.set_ylabel("mean wait [s]", fontsize=_FONT, color=INKS["ink"])
-    axes.tick_params(labelsize=_FONT, colors=INKS["ink"], which="both")
+    axes.set_xlabel("arrival rate [requests/s]", fontsize=FONT, color=INKS["ink"])
+    axes.set_ylabel("mean wait [s]", fontsize=FONT, color=INKS["ink"])
+    axes.tick_params(labelsize=FONT, colors=INKS["ink"], which="both")
     for side in axes.spines.values():
         side.set_color(INKS["line"])
     # Below the axes: nothing of the curve is ever covered.
     axes.legend(
-        fontsize=_FONT, frameon=False, labelcolor=INKS["ink"], loc="upper center",
+        fontsize=FONT, frameon=False, labelcolor=INKS["ink"], loc="upper center",
         bbox_to_anchor=(0.5, -0.2), ncols=4 if width == "wide" else 2,
     )  # fmt: skip
     return figure
 
 
-def _figure(width: Width, height: float) -> tuple[Figure, Axes]:
+def new_figure(width: Width, height: float) -> tuple[Figure, Axes]:
     """Return an empty figure without pyplot, which would keep every one of them."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to import
 

@@ -71,7 +71,7 @@ def plot_waits(simulation: Simulation, path: str | os.PathLike[str]) -> None:
     axes.set_xlabel("time of arrival [s]")
     axes.set_ylabel("waiting time [s]")
     axes.set_ylim(bottom=0)
-    _save(figure, path)
+    save_plot(figure, path)
 
 
 def binned(at: Floats, waits: Floats) -> tuple[Floats, Floats, Floats]:
@@ -107,7 +107,7 @@ def plot_comparison(rows: Sequence[ComparisonRow], path: str | os.PathLike[str])
     axes.set_xlabel("waiting time [s]")
     if placed:
         axes.legend()
-    _save(figure, path)
+    save_plot(figure, path)
 
 
 def _figure() -> tuple[Any, Any]:
@@ -118,7 +118,15 @@ def _figure() -> tuple[Any, Any]:
     return figure, figure.subplots()
 
 
-def _save(figure: Any, path: str | os.PathLike[str]) -> None:  # noqa: ANN401 - matplotlib's
+def save_plot(figure: Any, path: str | os.PathLike[str]) -> None:  # noqa: ANN401 - matplotlib's
+    """Write *figure* into *path*.
+
+    Raises
+    ------
+    InputError
+        As :func:`refuse_plot_file`.
+    """
+    refuse_plot_file(path)
     from matplotlib import rc_context  # noqa: PLC0415 - as above
 
     kind = PurePath(path).suffix.lower().removeprefix(".")

@@ -30,6 +30,8 @@ BETTER = "better, but not among the plans that this planner looks at"
 """Of a rival that our own search would have chosen."""
 WORSE_SIMULATED = "better by the formulas, but not when simulated"
 """Of a rival that only they would have chosen."""
+TRADED = "better by the objective, and worse by others that the front is about"
+"""Of a rival of one of a front's plans."""
 _NOTHING_S = 1e-6
 """A wait that no faster link is bought for [s]."""
 _EQUAL = 1e-7
@@ -37,11 +39,11 @@ _EQUAL = 1e-7
 
 
 def alternatives_of(
-    search: Search, chosen: Outcome, *, is_simulated: bool = False
+    search: Search, chosen: Outcome, *, better: str = BETTER
 ) -> tuple[Alternative, ...]:
     """Return the baselines and the best of the other scopes that are not the plan itself.
 
-    *is_simulated*: a simulation chose, so that the formulas may rather have taken a rival.
+    *better* is why one lost that is better by the formulas: a simulation chose, or many objectives.
     """
     rivals: dict[str, Outcome | None] = {
         single_device.NAME: search.baselines.get(single_device.NAME),
@@ -56,7 +58,7 @@ def alternatives_of(
     for name, rival in rivals.items():
         if rival is not None and _identity(rival) != _identity(chosen):
             reason = why_not(search, rival, chosen)
-            reason = WORSE_SIMULATED if is_simulated and reason == BETTER else reason
+            reason = better if reason == BETTER else reason
             found.append(_alternative(name, rival, reason, mixed))
     return tuple(found)
 

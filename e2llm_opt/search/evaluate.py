@@ -128,8 +128,8 @@ class Evaluator:
         lacking = None if lacks is None else np.array([lacks])
         return tuple(self.ranking.keys(values[None, :], fixed, lacking)[0].tolist())
 
-    def screen(self, sets: Sequence[Roled], variant: Variant) -> Floats:
-        """Return keys [A, 5] of each row of role codes of each set of groups.
+    def screen(self, sets: Sequence[Roled], variant: Variant) -> tuple[Floats, Floats]:
+        """Return figures [A, 6] and keys [A, 5] of each row of role codes of each set of groups.
 
         Links are left out: never worse than the truth, as a saturated link only takes capacity
         away.
@@ -140,7 +140,7 @@ class Evaluator:
             fixed[first[k] : first[k + 1], :2] = self.ranking.size(groups)
             fixed[first[k] : first[k + 1], 2] = self._longest(groups, variant, roles)
         values, lacks = self.figures(sets, variant)
-        return self.ranking.keys(values, fixed, lacks)
+        return values, self.ranking.keys(values, fixed, lacks)
 
     def figures(self, sets: Sequence[Roled], variant: Variant) -> tuple[Floats, Floats | None]:
         """Return what :meth:`screen` makes keys of.

@@ -11,7 +11,13 @@ from pymoo.core.duplicate import DuplicateElimination
 from pymoo.core.mutation import Mutation
 from pymoo.core.problem import ElementwiseProblem
 
-from e2llm_opt.search.operators import canonical, crossover, mutate, random_labels
+from e2llm_opt.search.operators import (
+    OPERATORS,
+    canonical,
+    crossover,
+    mutate,
+    random_labels,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -20,13 +26,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pymoo.core.individual import Individual
 
+    from e2llm_opt.search.operators import Operator
     from e2llm_opt.search.stop import Stop
 
     Labels = NDArray[np.int64]
 
 POPULATION = 40
 MUTATION_PROBABILITY = 0.8
-_MAX_TRIES = 10
+MAX_TRIES = 10
 """Matings for one generation: a few devices in classes have hardly so many different groupings."""
 _LEAST_GAIN = 1e-6
 """Relative improvement that ends stagnation."""
@@ -41,7 +48,9 @@ class _Grouping(ElementwiseProblem):  # type: ignore[misc]  # pymoo has no types
         out["F"] = self._judge(canonical(x.astype(np.int64)))
 
 
-class _GroupCrossover(Crossover):  # type: ignore[misc]  # pymoo has no types
+class GroupCrossover(Crossover):  # type: ignore[misc]  # pymoo has no types
+    """Children inherit whole groups: :func:`e2llm_opt.search.operators.crossover`."""
+
     def __init__(self) -> None:
         super().__init__(n_parents=2, n_offsprings=2)
 
@@ -56,14 +65,21 @@ class _GroupCrossover(Crossover):  # type: ignore[misc]  # pymoo has no types
         return out
 
 
-class _GroupMutation(Mutation):  # type: ignore[misc]  # pymoo has no types
+class GroupMutation(Mutation):  # type: ignore[misc]  # pymoo has no types
+    """A small change of a grouping, one of *operators* at random."""
+
+    def __init__(self, operators: Sequence[Operator] = OPERATORS) -> None:
+        super().__init__(prob=MUTATION_PROBABILITY)
+        self._operators = operators
+
     def _do(
         self, _: object, x: Labels, *__: object, random_state: Generator, **___: object
     ) -> Labels:
-        return np.array([mutate(row.astype(np.int64), random_state) for row in x])
+        rows = [mutate(row.astype(np.int64), random_state, self._operators) for row in x]
+        return np.array(rows)
 
 
-class _SameGrouping(DuplicateElimination):  # type: ignore[misc]  # pymoo has no types
+class SameGrouping(DuplicateElimination):  # type: ignore[misc]  # pymoo has no types
     """Duplicates up to relabelling: equal groupings by device class."""
 
     def __init__(self, identity: Callable[[Labels], object]) -> None:
@@ -134,11 +150,11 @@ def evolve(
     algorithm = GA(
         pop_size=POPULATION,
         sampling=np.array(start),
-        crossover=_GroupCrossover(),
-        mutation=_GroupMutation(prob=MUTATION_PROBABILITY),
-        eliminate_duplicates=_SameGrouping(identity),
+        crossover=GroupCrossover(),
+        mutation=GroupMutation(),
+        eliminate_duplicates=SameGrouping(identity),
     )
-    algorithm.mating.n_max_iterations = _MAX_TRIES
+    algorithm.mating.n_max_iterations = MAX_TRIES
     algorithm.setup(_Grouping(num_devices, judge), seed=seed, termination=("n_gen", 10**9))
     best, since, evaluations = 1e300, 0, 0
     while algorithm.has_next():

@@ -40,7 +40,7 @@ def explain(costs: Costs, chosen: Outcome, plan: Plan, rank: int = 1) -> tuple[s
     plan
         Complete but for these sentences.
     rank
-        Its place among the plans that were asked for.
+        Its place among the plans that were asked for; 0: it is one of a front.
     """
     number = _focus(plan)
     replica, candidate = plan.replicas[number], chosen.replicas[in_order(costs, chosen)[number]]
@@ -95,6 +95,8 @@ def _groups(costs: Costs, plan: Plan, rank: int) -> str:
 
 
 def _standing(plan: Plan, rank: int) -> str:
+    if rank == 0:
+        return "no plan is better in every objective of the front"
     if rank > 1:
         return f"this is number {rank} of the plans found"
     planner = _other_planner(plan)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.random import Generator
     from numpy.typing import NDArray
 
     Labels = NDArray[np.int64]
+    Operator = Callable[[Labels, Generator], Labels]
 
 UNUSED = -1
 
@@ -51,9 +52,9 @@ def crossover(mother: Labels, father: Labels, rng: Generator) -> Labels:
     return canonical(child)
 
 
-def mutate(labels: Labels, rng: Generator) -> Labels:
-    """Apply one of merge, split, swap and move, chosen at random."""
-    operators = (merge, split, swap, move, move)
+def mutate(labels: Labels, rng: Generator, operators: Sequence[Operator] | None = None) -> Labels:
+    """Apply one of *operators*, chosen at random; by default merge, split, swap or move."""
+    operators = OPERATORS if operators is None else operators
     changed: Labels = operators[int(rng.integers(len(operators)))](labels, rng)
     return canonical(changed)
 
@@ -93,6 +94,28 @@ def move(labels: Labels, rng: Generator) -> Labels:
     out = labels.copy()
     out[int(rng.integers(len(labels)))] = rng.choice(targets)
     return out
+
+
+def leave_out(labels: Labels, rng: Generator) -> Labels:
+    """Put a whole group out of use: fewer replicas on fewer devices."""
+    groups = _groups(labels)
+    if len(groups) < 2:  # noqa: PLR2004 - one must stay
+        return labels.copy()
+    return np.where(labels == rng.choice(groups), UNUSED, labels)
+
+
+def call_up(labels: Labels, rng: Generator) -> Labels:
+    """Make one group of some of the devices that are out of use."""
+    idle = np.flatnonzero(labels == UNUSED)
+    if not len(idle):
+        return labels.copy()
+    out = labels.copy()
+    out[rng.permutation(idle)[: int(rng.integers(1, len(idle) + 1))]] = labels.max() + 1
+    return out
+
+
+OPERATORS = (merge, split, swap, move, move)
+"""Of mutation: a move is twice as likely as each other change."""
 
 
 def _groups(labels: Labels) -> Sequence[int]:

@@ -38,7 +38,7 @@ def polish(
     own_rates = OwnRates(evaluator.candidates)
     for _ in range(_MAX_ROUNDS):
         found = best
-        for replicas in _changes(evaluator, best, scope, rules):
+        for replicas in changes(evaluator, best, scope, rules):
             if is_late():
                 return found
             if scope is Scope.ADAPTED and not own_rates.is_obeyed(replicas):
@@ -57,7 +57,7 @@ def without_idle(evaluator: Evaluator, outcome: Outcome, rules: Rules) -> Outcom
     return outcome
 
 
-def _changes(
+def changes(
     evaluator: Evaluator, outcome: Outcome, scope: Scope, rules: Rules
 ) -> Iterator[tuple[Candidate, ...]]:
     """Yield the outcome's replicas without idle ones, then with one changed or left out."""

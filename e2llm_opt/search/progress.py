@@ -46,6 +46,9 @@ class Progress:
     gap
         How far the capacity of the best plan is below what no plan can exceed, as a share of that;
         None where the objective does not compare capacity, or no bound is known.
+    front_size, hypervolume
+        Of a search for a front: plans on it, and the share they dominate of the box between 0 and
+        1.1 times the worst values in its first front; None elsewhere.
     """
 
     evaluations: int
@@ -59,6 +62,8 @@ class Progress:
     best_latency_s: float | None = None
     best_capacity_per_s: float | None = None
     gap: float | None = None
+    front_size: int | None = None
+    hypervolume: float | None = None
 
 
 ProgressCallback = Callable[[Progress], None]

@@ -79,6 +79,8 @@ class QuickJudge:
 
     Attributes
     ----------
+    evaluator
+        Of the replicas of the store.
     archive
         The best choices so far.
     seeds
@@ -100,8 +102,8 @@ class QuickJudge:
         self.search, self.variant, self._stop = search, variant, stop
         self._costs = search.evaluator.costs
         self.store = quick_store(search) if store is None else store
-        self._judge = evaluator_of(self.store, search.evaluator.ranking.wait_unit_s)
-        self._chooser = RoleChooser(self._judge, search.roles, _QUICK_ASSIGNMENTS, _QUICK_MOVES)
+        self.evaluator = evaluator_of(self.store, search.evaluator.ranking.wait_unit_s)
+        self._chooser = RoleChooser(self.evaluator, search.roles, _QUICK_ASSIGNMENTS, _QUICK_MOVES)
         self.is_late = is_late or (lambda: search.is_late(stop))
         self.archive = Archive()
         self.seeds = seed_groupings(self._costs, search.devices)
@@ -148,8 +150,8 @@ class QuickJudge:
 
     def tell(self, doing: str = "grouping", number: int | None = None) -> None:
         """Tell the search's listener how far this is."""
-        self.search.evaluator.num_evaluations += self._judge.num_evaluations
-        self._judge.num_evaluations = 0
+        self.search.evaluator.num_evaluations += self.evaluator.num_evaluations
+        self.evaluator.num_evaluations = 0
         leader = self.archive.choices(self.search.aim)[:1] if self.search.teller.is_heard else ()
         self.search.tell(doing, self.num_tried if number is None else number, leader)
 

@@ -23,7 +23,7 @@ Key = tuple[float, ...]
 STABLE, UNSTABLE, FRAGILE, IMPOSSIBLE = 0.0, 1.0, 1.5, 2.0
 """FRAGILE: what ``constraints.survive`` forbids; worse than all that it allows."""
 _NO_STEADY_STATE = 1e300
-_FINE, _COARSE = np.int64(1) << 28, np.int64(1) << 42
+_FINE, COARSE = np.int64(1) << 28, np.int64(1) << 42
 """Half a unit of the last of the 24, or 10, binary digits that are kept of 53."""
 
 
@@ -99,28 +99,28 @@ class Ranking:
         is_stable = wait < np.inf
         units = np.minimum(np.rint(wait / self.wait_unit_s), _NO_STEADY_STATE)
         # Nobody wants ten devices more for a latency that is a thousandth shorter.
-        latency = np.minimum(_rounded(latency, _COARSE), _NO_STEADY_STATE)
+        latency = np.minimum(rounded(latency, COARSE), _NO_STEADY_STATE)
         if self._objective is Objective.THROUGHPUT:
             keys[:, 1:4] = np.stack(
-                [_rounded(1.0 / np.maximum(capacity, 1e-300)), units, latency], 1
+                [rounded(1.0 / np.maximum(capacity, 1e-300)), units, latency], 1
             )
         elif self._objective is Objective.WAITING_TIME:
             keys[:, 1], keys[:, 2] = units, latency
         else:
             first = -longest
             if self._objective is Objective.LATENCY:
-                first = _rounded(alone)
+                first = rounded(alone)
             elif self._objective is Objective.COST:
-                first = _rounded(price)
+                first = rounded(price)
             keys[:, 1:4] = np.stack([first, units, latency], axis=1)
         if self._objective is not Objective.THROUGHPUT and not is_stable.all():
             late = ~is_stable
             keys[late, :4] = self._unstable(capacity[late], alone[late], longest[late])
         if lacks is not None:
             is_fragile = (lacks[:, 0] > 0) | ~is_stable
-            drain = _rounded(1.0 / np.maximum(capacity, 1e-300))
+            drain = rounded(1.0 / np.maximum(capacity, 1e-300))
             status = np.full(len(keys), FRAGILE)
-            amiss = np.stack([status, _rounded(lacks[:, 0]), _rounded(lacks[:, 1]), drain], 1)
+            amiss = np.stack([status, rounded(lacks[:, 0]), rounded(lacks[:, 1]), drain], 1)
             keys[is_fragile, :4] = amiss[is_fragile]
         is_impossible = capacity <= 0
         if self.has_hard_level:
@@ -130,7 +130,7 @@ class Ranking:
 
     def _unstable(self, capacity: Floats, alone: Floats, longest: Floats) -> Floats:
         """Return the first four columns for what arrives faster than it is served."""
-        drain, alone = _rounded(1.0 / np.maximum(capacity, 1e-300)), _rounded(alone)
+        drain, alone = rounded(1.0 / np.maximum(capacity, 1e-300)), rounded(alone)
         status = np.full(len(drain), UNSTABLE)
         if self._objective is Objective.MAX_CONTEXT:
             return np.stack([status, -longest, drain, alone], axis=1)
@@ -148,7 +148,7 @@ def longest_request(replicas: Iterable[Candidate]) -> float:
     return float(max(most[Role.MIXED], min(most[Role.PREFILL], most[Role.DECODE])))
 
 
-def _rounded(values: Floats, half_unit: np.int64 = _FINE) -> Floats:
+def rounded(values: Floats, half_unit: np.int64 = _FINE) -> Floats:
     """Keep 24 binary digits, seven decimal ones: what differs less is equal.
 
     Half a unit is added and the rest cut off in the bits of the number: infinity stays infinite,

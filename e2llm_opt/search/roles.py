@@ -180,6 +180,19 @@ class RoleChooser:
             self._known[kinds] = rows.reshape(-1, len(groups))
         return self._known[kinds]
 
+    def likely(self, groups: Sequence[Group], variant: Variant) -> Ints:
+        """Return role codes of *groups* by comparative advantage [A, R]; each must have options."""
+        options = [self.options(group, variant) for group in groups]
+        pool = self._evaluator.pool(groups, variant)
+        slots = np.maximum(pool.decode_slots, 1)
+        full = pool.decode_tpot[np.arange(len(groups)), slots - 1]
+        order = np.argsort(-(full / slots) / pool.occupancy, kind="stable")
+        by_prompt = np.argsort(
+            [self._own_rates.occupancy(group) for group in groups], kind="stable"
+        )
+        codes_of = [*by_advantage(order, options), *splits(by_prompt, options)]
+        return np.array(codes_of, dtype=np.int64).reshape(-1, len(groups))
+
     def options(self, group: Group, variant: Variant) -> tuple[int, ...]:
         """Return the role codes that a group can play with layers on every device."""
         key = (group, variant)
@@ -208,7 +221,7 @@ class RoleChooser:
         sets = [(groups, rows) for groups, rows in sets if len(rows)]
         if not sets:
             return {}
-        keys = self._evaluator.screen(sets, variant)
+        _, keys = self._evaluator.screen(sets, variant)
         owner = np.repeat(np.arange(len(sets)), [len(rows) for _, rows in sets])
         first = np.searchsorted(owner, np.arange(len(sets)))
         is_mixed = np.concatenate([(rows == kernel.MIXED).all(axis=1) for _, rows in sets])
@@ -254,16 +267,8 @@ class RoleChooser:
         Optimal for the divisible problem; then any one role is changed while that helps, unless
         the start is hopeless.
         """
-        pool = self._evaluator.pool(groups, variant)
-        slots = np.maximum(pool.decode_slots, 1)
-        full = pool.decode_tpot[np.arange(len(groups)), slots - 1]
-        order = np.argsort(-(full / slots) / pool.occupancy, kind="stable")
-        by_prompt = np.argsort(
-            [self._own_rates.occupancy(group) for group in groups], kind="stable"
-        )
-        codes_of = [*by_advantage(order, options), *splits(by_prompt, options)]
-        start = np.array(codes_of, dtype=np.int64)
-        found = self._pick([(groups, start.reshape(-1, len(groups)))], variant)
+        start = self.likely(groups, variant)
+        found = self._pick([(groups, start)], variant)
         for _ in range(self._max_moves):
             if Scope.ANY not in found:
                 break
