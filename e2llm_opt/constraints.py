@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 
 Roles = Literal["auto", "disaggregated", "mixed"]
+DEGREES = (2, 4, 8)
+"""Devices that may serve one stage together."""
+Degrees = Literal["auto", "off", 2, 4, 8]
+"""Whether they do: where it is better, never, or exactly so many for every stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,9 @@ class Constraints:
         replica by that name. A mapping, kept as sorted pairs.
     layers
         Device: exactly so many layers it must hold. A mapping, kept as sorted pairs.
+    tensor_parallel
+        Whether several devices of a host may serve one stage: ``auto`` (where the engine does that
+        unasked, and where it is better), ``off``, or 2, 4 or 8 for every stage.
     """
 
     replicas: int | None = None
@@ -42,6 +49,7 @@ class Constraints:
     exclude: tuple[str, ...] = ()
     pin: Mapping[str, Sequence[str]] | tuple[tuple[str, tuple[str, ...]], ...] = ()
     layers: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
+    tensor_parallel: Degrees = "auto"
 
     def __post_init__(self) -> None:
         """Keep mappings as sorted pairs, which can be hashed."""

@@ -144,6 +144,9 @@ class RuntimeRow:
     kv_layout: str
     disaggregation: bool
     sends_logits: bool
+    tensor_parallel: str
+    collective_start_us: float
+    collective_step_us: float
     evidence: str
     source: str
     verified: str
@@ -361,6 +364,9 @@ def _runtimes() -> dict[str, RuntimeRow]:
             kv_layout=row["kv_layout"],
             disaggregation=_is_yes(row["disaggregation"]),
             sends_logits=_is_yes(row["sends_logits"]),
+            tensor_parallel=row["tensor_parallel"],
+            collective_start_us=float(row["collective_start_us"]),
+            collective_step_us=float(row["collective_step_us"]),
             evidence=row["evidence"],
             source=row["source"],
             verified=row["verified"],

@@ -164,6 +164,7 @@ class _Reader:
         )
         return GivenStage(
             device=self._text(entry, "device", at),
+            tensor_parallel=self._devices(entry, at),
             start=start,
             stop=stop,
             embedding=self._flag(entry, "embedding", at),
@@ -187,6 +188,19 @@ class _Reader:
         else:
             return int(layers[0]), int(layers[1])
         return 0, 1
+
+    def _devices(self, entry: Mapping[str, Any], at: str) -> tuple[str, ...]:
+        """Return all devices of a stage that several serve; empty for one."""
+        right = "a list of devices, the stage's device first; left out: that one alone"
+        names, path = entry.get("tensor_parallel"), f"{at}tensor_parallel"
+        if names is None:
+            return ()
+        if not is_sequence(names) or not all(isinstance(name, str) and name for name in names):
+            self._fault(path, f"got {short(names)}", right)
+            return ()
+        if names and names[0] != entry.get("device"):
+            self._fault(path, f"begins with {short(names[0])}", right)
+        return tuple(names) if len(names) > 1 else ()
 
     def _spilled_layers(self, entry: Mapping[str, Any], at: str) -> tuple[int, ...] | None:
         right = "a list of layers, each once; left out: as few as memory needs"

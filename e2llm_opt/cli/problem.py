@@ -66,6 +66,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "exclude": ("constraints", "exclude"),
     "pin": ("constraints", "pin"),
     "layers": ("constraints", "layers"),
+    "tensor_parallel": ("constraints", "tensor_parallel"),
     "rate": ("workload", "rate_per_s"),
     "prompt_tokens": ("workload", "prompt_tokens"),
     "output_tokens": ("workload", "output_tokens"),
@@ -140,6 +141,11 @@ def problem_options(function: AnyFunction) -> AnyFunction:
             type=_Pair("DEVICE=NUMBER"),
             multiple=True,
             help="Exactly so many layers on a device; may be repeated.",
+        ),
+        click.option(
+            "--tensor-parallel",
+            type=click.Choice(["auto", "off", "2", "4", "8"]),
+            help="Devices of a host that serve one stage together.",
         ),
         click.option("--rate", type=Amount(min=0), help="Arrival rate [requests/s]."),
         click.option(

@@ -15,6 +15,7 @@ from e2llm_opt.loading.fields import (
     AsMapping,
     AsNumber,
     AsWord,
+    DegreesWord,
     Number,
     NumberOrMapping,
     Section,
@@ -258,6 +259,7 @@ class ConstraintsEntry(Section):
     pin: dict[Text, list[Text]] = Field(default_factory=dict)
     layers: dict[Text, Annotated[Whole, Field(ge=1, le=100_000)]] = Field(default_factory=dict)
     exclude: list[Text] = Field(default_factory=list)
+    tensor_parallel: DegreesWord = "auto"
 
 
 ObjectiveWord = Literal["waiting_time", "latency", "throughput", "max_context", "cost"]

@@ -91,6 +91,7 @@ def read_constraints(names: Names, faults: Faults) -> Constraints | None:
         exclude=exclude,
         pin=pin,
         layers=layers,
+        tensor_parallel=entry.tensor_parallel,
     )
 
 
