@@ -80,6 +80,11 @@ class Stage:
         """Its devices, for people."""
         return " + ".join(self.devices)
 
+    @property
+    def title(self) -> str:
+        """Its devices, and what they are together."""
+        return self.label + (", tensor parallel" if self.tensor_parallel else "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillFigures:
@@ -242,6 +247,12 @@ class Plan:
     explain: tuple[str, ...] = ()
     warnings: tuple[str, ...]
     provenance: RunProvenance
+
+    @property
+    def used_devices(self) -> tuple[str, ...]:
+        """Devices that hold layers, in the order of replicas and stages."""
+        stages = [stage for replica in self.replicas for stage in replica.stages]
+        return tuple(name for stage in stages for name in stage.devices)
 
     def to_json(self) -> str:
         """Return the plan as JSON text, fields in a fixed order."""
