@@ -456,7 +456,7 @@ def _of_graph(export: Export) -> Degrees:
 
 
 def _of_values(export: Export) -> Degrees:
-    found = {}
+    found: Degrees = {}
     for name, text in export.files.items():
         if not name.startswith("values-"):
             continue

@@ -24,6 +24,7 @@ def test_the_examples_are_those_of_the_readme() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.yaml")} == {
         "campus-fog",
         "e2llm-testbed",
+        "gpu-server",
         "homelab",
         "jetson-fleet",
         "raspberry-cluster",

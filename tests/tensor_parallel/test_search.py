@@ -137,7 +137,9 @@ def test_a_plan_is_valid_and_reads_back(problem: Problem) -> None:
 def text(problem: Problem) -> dict[str, Any]:
     """Return the answer as JSON, but for what made it and how it was asked."""
     found = e2llm_opt.plan(problem, stop=FEW)
-    document = json.loads(found.to_json()) if isinstance(found, Plan) else {"reason": found.reason}
+    document: dict[str, Any] = {"reason": getattr(found, "reason", "")}
+    if isinstance(found, Plan):
+        document = json.loads(found.to_json())
     document.pop("provenance", None)
     document.get("problem", {}).get("options", {}).pop("tensor_parallel", None)
     return document
