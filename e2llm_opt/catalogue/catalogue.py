@@ -209,20 +209,14 @@ def runtime_row(name: str) -> RuntimeRow:
 
 def device_entries(search: str = "") -> tuple[DeviceEntry, ...]:
     """Return the devices in whose names every word of *search* occurs."""
-    return tuple(
-        entry
-        for entry in _devices().values()
-        if matches(search, (entry.key, entry.name, *entry.aliases))
-    )
+    found = _devices().values()
+    return tuple(own for own in found if matches(search, (own.key, own.name, *own.aliases)))
 
 
 def model_entries(search: str = "") -> tuple[ModelEntry, ...]:
     """Return the models in whose names every word of *search* occurs."""
-    return tuple(
-        entry
-        for entry in _models().values()
-        if matches(search, (entry.key, entry.name, *entry.aliases))
-    )
+    found = _models().values()
+    return tuple(own for own in found if matches(search, (own.key, own.name, *own.aliases)))
 
 
 def weight_format_rows(search: str = "") -> tuple[WeightFormatRow, ...]:
