@@ -28,7 +28,7 @@ from e2llm_opt.workload.arrivals import draw_arrivals
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
 
 LOADS = (0.3, 0.5, 0.7, 0.8, 0.85, 0.9, 0.95)
 """Utilisation: arrival rate over the capacity that the plan states."""

@@ -58,7 +58,7 @@ class ComparisonRow:
         """Devices that hold layers."""
         if self.plan is None:
             return None
-        return len({stage.device for replica in self.plan.replicas for stage in replica.stages})
+        return len(set(self.plan.used_devices))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as it stands in the JSON answer; ``reason`` only where there is one."""

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 Roles = Literal["auto", "disaggregated", "mixed"]
 MAX_SURVIVE = 2
 """Most failures at once that a plan can be asked to survive."""
+DEGREES = (2, 4, 8)
+"""Devices that may serve one stage together."""
+Degrees = Literal["auto", "off", 2, 4, 8]
+"""Whether they do: where it is better, never, or exactly so many for every stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,9 @@ class Constraints:
     survive
         After any so many devices have failed, what is left must be stable at the workload's rate,
         with the same layers in the same roles; 0: failures do not matter.
+    tensor_parallel
+        Whether several devices of a host may serve one stage: ``auto`` (where the engine does that
+        unasked, and where it is better), ``off``, or 2, 4 or 8 for every stage.
     """
 
     replicas: int | None = None
@@ -48,6 +55,7 @@ class Constraints:
     pin: Mapping[str, Sequence[str]] | tuple[tuple[str, tuple[str, ...]], ...] = ()
     layers: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
     survive: int = 0
+    tensor_parallel: Degrees = "auto"
 
     def __post_init__(self) -> None:
         """Keep mappings as sorted pairs, which can be hashed."""

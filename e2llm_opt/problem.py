@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.constraints import Constraints
+from e2llm_opt.degrees import degree_faults
 from e2llm_opt.errors import InputError
 from e2llm_opt.model.build import build_model
 from e2llm_opt.speed import MEDIAN, believed
@@ -101,6 +102,7 @@ class Problem:
         object.__setattr__(self, "devices", tuple(devices))
         names = [device.name for device in self.inventory.devices]
         faults = self.constraints.faults(names, model.num_layers)
+        faults += degree_faults(self.facts, self.runtime, self.constraints, self.inventory)
         if faults:
             raise InputError(faults)
         if self.constraints.roles == "disaggregated" and not self.runtime.has_disaggregation:

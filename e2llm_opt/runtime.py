@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from e2llm_opt.catalogue.catalogue import runtime_row
-from e2llm_opt.units import GIB, MS
+from e2llm_opt.units import GIB, MS, US
+
+TensorParallel: TypeAlias = Literal["no", "asked", "stages", "replica"]
+"""Whether several devices may serve one stage: never; only where asked for; all stages of a replica
+on equally many; or one stage on all devices of a replica."""
 
 
 class MixedPause(StrEnum):
@@ -58,6 +62,10 @@ class Runtime:
     returns_tokens
         Whether the next round waits for the hop from the last stage back to the first. False only
         to compare with planners whose models leave that hop out.
+    tensor_parallel
+        Whether several devices of a host may serve one stage.
+    collective_start_s, collective_step_s
+        Latency of an all-reduce or gather between them: once, and for each of its steps [s].
     """
 
     name: str
@@ -78,6 +86,9 @@ class Runtime:
     logits_buffer: bool = False
     sends_logits: bool = False
     returns_tokens: bool = True
+    tensor_parallel: TensorParallel = "no"
+    collective_start_s: float = 0.0
+    collective_step_s: float = 0.0
 
 
 def runtime(name: str, **overrides: Any) -> Runtime:  # noqa: ANN401 - one type a field
@@ -130,4 +141,7 @@ def _catalogue_runtime(name: str) -> Runtime:
         has_disaggregation=row.disaggregation,
         logits_buffer=row.logits_buffer,
         sends_logits=row.sends_logits,
+        tensor_parallel=cast("TensorParallel", row.tensor_parallel),
+        collective_start_s=row.collective_start_us * US,
+        collective_step_s=row.collective_step_us * US,
     )

@@ -71,7 +71,7 @@ def test_a_plan_of_an_example_keeps_up_with_its_requests(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_device_is_used_once_or_listed_with_the_reason(name: str) -> None:
-    used = [stage.device for replica in made(name).replicas for stage in replica.stages]
+    used = list(made(name).used_devices)
     unused = [device.device for device in made(name).unused_devices]
     assert sorted(used + unused) == sorted(device.name for device in problem(name).devices)
     assert all(device.reason for device in made(name).unused_devices)
@@ -139,6 +139,17 @@ def test_the_homelab_leaves_the_raspberry_pi_alone() -> None:
     assert "pi" in {device.device for device in found.unused_devices}
     assert {replica.role for replica in found.replicas} == {"MIXED"}
     assert "desktop" in {stage.device for r in found.replicas for stage in r.stages}
+
+
+def test_the_gpu_server_shares_every_layer_over_its_cards_and_is_faster_than_a_pipeline() -> None:
+    (replica,) = made("gpu-server").replicas
+    assert replica.stages[0].devices == ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
+    whole = problem("gpu-server")
+    limits = replace(whole.constraints, tensor_parallel="off")
+    alone = plan(replace(whole, constraints=limits))
+    assert isinstance(alone, Plan)
+    assert all(not stage.tensor_parallel for own in alone.replicas for stage in own.stages)
+    assert made("gpu-server").predicted.tpot_s < alone.predicted.tpot_s
 
 
 def test_a_raspberry_pi_holds_a_whole_model_rather_than_a_part() -> None:

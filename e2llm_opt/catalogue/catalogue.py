@@ -144,6 +144,9 @@ class RuntimeRow:
     kv_layout: str
     disaggregation: bool
     sends_logits: bool
+    tensor_parallel: str
+    collective_start_us: float
+    collective_step_us: float
     evidence: str
     source: str
     verified: str
@@ -206,20 +209,14 @@ def runtime_row(name: str) -> RuntimeRow:
 
 def device_entries(search: str = "") -> tuple[DeviceEntry, ...]:
     """Return the devices in whose names every word of *search* occurs."""
-    return tuple(
-        entry
-        for entry in _devices().values()
-        if matches(search, (entry.key, entry.name, *entry.aliases))
-    )
+    found = _devices().values()
+    return tuple(own for own in found if matches(search, (own.key, own.name, *own.aliases)))
 
 
 def model_entries(search: str = "") -> tuple[ModelEntry, ...]:
     """Return the models in whose names every word of *search* occurs."""
-    return tuple(
-        entry
-        for entry in _models().values()
-        if matches(search, (entry.key, entry.name, *entry.aliases))
-    )
+    found = _models().values()
+    return tuple(own for own in found if matches(search, (own.key, own.name, *own.aliases)))
 
 
 def weight_format_rows(search: str = "") -> tuple[WeightFormatRow, ...]:
@@ -361,6 +358,9 @@ def _runtimes() -> dict[str, RuntimeRow]:
             kv_layout=row["kv_layout"],
             disaggregation=_is_yes(row["disaggregation"]),
             sends_logits=_is_yes(row["sends_logits"]),
+            tensor_parallel=row["tensor_parallel"],
+            collective_start_us=float(row["collective_start_us"]),
+            collective_step_us=float(row["collective_step_us"]),
             evidence=row["evidence"],
             source=row["source"],
             verified=row["verified"],

@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.check import intervals, rules, stated
+from e2llm_opt.check.degree_rules import degree_rules
 from e2llm_opt.check.formulas import Seat, embedding_stage, head_stage
 from e2llm_opt.check.given import GivenRoute
 from e2llm_opt.check.paths import Ways
@@ -202,17 +203,19 @@ def _seats(given: GivenReplica, problem: Problem) -> tuple[Seat, ...] | None:
     """Find the devices of a replica; None where one is unknown or layers lie out of range."""
     devices = {device.name: device for device in problem.devices}
     num_stages = len(given.stages)
-    if any(s.device not in devices or s.stop > problem.model.num_layers for s in given.stages):
+    names = {name for stage in given.stages for name in stage.devices}
+    if names - devices.keys() or any(s.stop > problem.model.num_layers for s in given.stages):
         return None
     return tuple(
         Seat(
             device=devices[stage.device],
+            others=stage.devices[1:],
             start=stage.start,
             stop=stage.stop,
             has_embedding=index == embedding_stage(problem.runtime, num_stages),
             has_head=index == head_stage(problem.runtime, num_stages),
             spilled=possible(problem.model, stage, devices[stage.device]),
-            spills_as_needed=stage.spilled_layers is None,
+            spills_as_needed=stage.spilled_layers is None and not stage.tensor_parallel,
         )
         for index, stage in enumerate(given.stages)
     )
@@ -222,6 +225,7 @@ def _replica_violations(replica: _Recomputed, problem: Problem) -> Iterator[Viol
     given, pipeline, slots = replica.given, replica.pipeline, replica.slots
     yield from rules.layer_rules(given, problem)
     yield from rules.stage_rules(given, problem)
+    yield from degree_rules(given, problem)
     yield from spill_rules(given, problem)
     yield from rules.slot_rules(given, problem)
     if pipeline is None:
@@ -345,7 +349,7 @@ def _survival_violations(
         if capacity > 0 and rate < capacity * (1 + stated.TOLERANCE):
             continue
         names = [
-            f"{' or '.join(stage.device for stage in one.given.stages)} ({one.given.id})"
+            f"{' or '.join(n for own in one.given.stages for n in own.devices)} ({one.given.id})"
             for one in lost
         ]
         yield Violation(

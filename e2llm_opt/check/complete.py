@@ -86,7 +86,7 @@ def _shares(report: Report) -> dict[str, float]:
 
 
 def _unused(report: Report, problem: Problem) -> tuple[UnusedDevice, ...]:
-    used = {stage.device for replica in report.replicas for stage in replica.stages}
+    used = {name for r in report.replicas for stage in r.stages for name in stage.devices}
     return tuple(
         UnusedDevice(device=device.name, reason="not in the plan")
         for device in problem.devices

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def pin_rules(given: GivenPlan, problem: Problem) -> Iterator[Violation]:
     """Yield each pinned device that is not where it must be."""
-    home = {stage.device: r.id for r in given.replicas for stage in r.stages}
+    home = {name: r.id for r in given.replicas for stage in r.stages for name in stage.devices}
     names = {replica.id for replica in given.replicas}
     users: dict[str, str] = {}
     for pin, devices in problem.constraints.pins.items():
@@ -41,7 +41,8 @@ def pin_rules(given: GivenPlan, problem: Problem) -> Iterator[Violation]:
 
 def fixed_layer_rules(given: GivenPlan, problem: Problem) -> Iterator[Violation]:
     """Yield each device with another number of layers than the constraints fix."""
-    held = {s.device: s.stop - s.start for r in given.replicas for s in r.stages}
+    stages = [stage for replica in given.replicas for stage in replica.stages]
+    held = {name: s.stop - s.start for s in stages for name in s.devices}
     for device, need in problem.constraints.fixed_layers.items():
         have = held.get(device, 0)
         if have != need:

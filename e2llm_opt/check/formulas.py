@@ -20,9 +20,14 @@ LOGIT_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """One stage: a device, its layers ``[start, stop)``, and what lies where."""
+    """One stage: a device, its layers ``[start, stop)``, and what lies where.
+
+    Where several devices share its layers, ``device`` is the first of them.
+    """
 
     device: Device
+    others: tuple[str, ...] = ()
+    """Names of the devices that serve it beside ``device``, all like it."""
     start: int
     stop: int
     has_embedding: bool
@@ -31,6 +36,16 @@ class Seat:
     """Layers whose FFN or expert part lies in host RAM."""
     spills_as_needed: bool = False
     """Whether ``spilled`` follows from the slots; otherwise the plan states it."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all its devices."""
+        return (self.device.name, *self.others)
+
+    @property
+    def num_devices(self) -> int:
+        """Devices that share its layers."""
+        return 1 + len(self.others)
 
     @property
     def layers(self) -> range:
@@ -80,9 +95,7 @@ def chunks(prompt_tokens: float, chunk_tokens: float) -> tuple[int, float]:
     return num_full, prompt_tokens - num_full * chunk_tokens
 
 
-def layer_prefill_s(
-    problem: Problem, device: Device, layer: int, *, is_spilled: bool = False
-) -> float:
+def layer_prefill_s(problem: Problem, seat: Seat, layer: int) -> float:
     """Return the time of one layer for a whole mean prompt [s].
 
     The weights of a spilled layer come over the bus, once a chunk, and are then read as all are.
@@ -90,56 +103,89 @@ def layer_prefill_s(
     model, prompt = problem.model, problem.workload.prompt.mean
     chunk = problem.runtime.prefill_chunk_tokens
     num_full, last = chunks(prompt, chunk)
-    computing = prompt * token_flops(model, layer, prompt / 2) / _flop_per_s(device)
+    computing = prompt * token_flops(model, layer, prompt / 2) / _flop_per_s(seat)
     read = num_full * active_bytes(model, layer, chunk) + active_bytes(model, layer, last)
-    reading = read / _bytes_per_s(device)
-    moving = 0.0
-    if is_spilled:
+    reading = read / _bytes_per_s(seat)
+    moving = num_full * all_reduce_s(problem, seat, chunk) + all_reduce_s(problem, seat, last)
+    if layer in seat.spilled:
         moved = num_full * spilled_bytes(model, layer, chunk) + spilled_bytes(model, layer, last)
-        moving = moved / device.bus_bytes_per_s
-    return max(computing, reading) + moving + device.layer_overhead_s
+        moving += moved / seat.device.bus_bytes_per_s
+    return max(computing, reading) + moving + seat.device.layer_overhead_s
 
 
-def layer_decode_s(
-    problem: Problem, device: Device, layer: int, batch: int, *, is_spilled: bool = False
-) -> float:
+def layer_decode_s(problem: Problem, seat: Seat, layer: int, batch: int) -> float:
     """Return the time of one layer for one decode step of *batch* requests [s].
 
     The spilled part of a layer is read at the bandwidth of host RAM, after the rest.
     """
     model, workload = problem.model, problem.workload
     context = workload.prompt.mean + workload.output.mean / 2
-    num_bytes = active_bytes(model, layer, batch) + batch * kv_bytes(model, layer, context)
-    computing = batch * token_flops(model, layer, context) / _flop_per_s(device)
+    cache = batch * kv_bytes(model, layer, context) * kv_copies(problem, seat.num_devices)
+    num_bytes = active_bytes(model, layer, batch) + cache
+    computing = batch * token_flops(model, layer, context) / _flop_per_s(seat)
+    is_spilled = layer in seat.spilled
     hosted = spilled_bytes(model, layer, batch) if is_spilled else 0.0
-    from_host = hosted / device.host_bandwidth_bytes_per_s if is_spilled else 0.0
-    reading = (num_bytes - hosted) / _bytes_per_s(device)
-    return max(reading, computing) + from_host + device.layer_overhead_s
+    from_host = hosted / seat.device.host_bandwidth_bytes_per_s if is_spilled else 0.0
+    reading = (num_bytes - hosted) / _bytes_per_s(seat)
+    talking = all_reduce_s(problem, seat, batch)
+    return max(reading, computing) + from_host + talking + seat.device.layer_overhead_s
 
 
-def head_s(problem: Problem, device: Device, tokens: int) -> float:
-    """Return the time of the output projection for *tokens* tokens [s]."""
-    model = problem.model
-    reading = model.head_bytes / _bytes_per_s(device)
-    return max(reading, tokens * model.head_flops_per_token / _flop_per_s(device))
+def head_s(problem: Problem, seat: Seat, tokens: int) -> float:
+    """Return the time of the output projection for *tokens* tokens [s].
+
+    Several devices share the vocabulary; then each passes its logits on t - 1 times.
+    """
+    model, others = problem.model, seat.num_devices - 1
+    reading = model.head_bytes / _bytes_per_s(seat)
+    time = max(reading, tokens * model.head_flops_per_token / _flop_per_s(seat))
+    if others:
+        part = tokens * model.vocab_size * problem.runtime.activation_bytes / seat.num_devices
+        time += problem.runtime.collective_start_s + others * _step_s(problem, seat, part)
+    return time
+
+
+def all_reduce_s(problem: Problem, seat: Seat, tokens: float) -> float:
+    """Return what the devices of a stage talk in one layer, for *tokens* tokens at once [s].
+
+    Twice, after attention and after the feed-forward part, they add up their activations in a
+    ring: t - 1 steps until each has the sum of a t-th, and t - 1 more until all have all of it.
+    """
+    if seat.num_devices == 1:
+        return 0.0
+    width = problem.model.hidden_size * problem.runtime.activation_bytes
+    steps = 2 * (seat.num_devices - 1)
+    step_s = _step_s(problem, seat, tokens * width / seat.num_devices)
+    return 2 * (problem.runtime.collective_start_s + steps * step_s)
+
+
+def _step_s(problem: Problem, seat: Seat, num_bytes: float) -> float:
+    return problem.runtime.collective_step_s + num_bytes / seat.device.host_bus_bytes_per_s
+
+
+def kv_heads(problem: Problem) -> int:
+    """Return among how many heads the KV cache is shared out; a latent cache is not."""
+    facts = problem.facts
+    if facts.kv_lora_rank > 0:
+        return 1 if problem.runtime.kv_layout == "latent" else facts.num_attention_heads
+    return facts.num_key_value_heads or facts.num_attention_heads or 1
+
+
+def kv_copies(problem: Problem, num_devices: int) -> float:
+    """Return how often each KV head is kept: more than once where there are more devices."""
+    return max(num_devices / kv_heads(problem), 1.0) if num_devices > 1 else 1.0
 
 
 def stage_prefill_s(problem: Problem, seat: Seat) -> float:
     """Return the time of a stage for a whole mean prompt, the head once, without its hop [s]."""
-    total = sum(
-        layer_prefill_s(problem, seat.device, layer, is_spilled=layer in seat.spilled)
-        for layer in seat.layers
-    )
-    return total + (head_s(problem, seat.device, 1) if seat.has_head else 0.0)
+    total = sum(layer_prefill_s(problem, seat, layer) for layer in seat.layers)
+    return total + (head_s(problem, seat, 1) if seat.has_head else 0.0)
 
 
 def stage_decode_s(problem: Problem, seat: Seat, batch: int) -> float:
     """Return the time of a stage for one decode step of *batch* requests, without its hop [s]."""
-    total = sum(
-        layer_decode_s(problem, seat.device, layer, batch, is_spilled=layer in seat.spilled)
-        for layer in seat.layers
-    )
-    return total + (head_s(problem, seat.device, batch) if seat.has_head else 0.0)
+    total = sum(layer_decode_s(problem, seat, layer, batch) for layer in seat.layers)
+    return total + (head_s(problem, seat, batch) if seat.has_head else 0.0)
 
 
 def stage_weight_bytes(problem: Problem, seat: Seat) -> float:
@@ -173,12 +219,16 @@ def is_in_host_ram(problem: Problem, seat: Seat) -> bool:
 
 
 def stage_kv_bytes(problem: Problem, seat: Seat, slots: int, context: float) -> float:
-    """Return the KV cache of *slots* requests of *context* tokens on a stage [bytes]."""
-    return slots * sum(kv_bytes(problem.model, layer, context) for layer in seat.layers)
+    """Return the KV cache of *slots* requests of *context* tokens on a stage [bytes].
+
+    All copies of it where more devices share a stage than there are KV heads.
+    """
+    whole = slots * sum(kv_bytes(problem.model, layer, context) for layer in seat.layers)
+    return whole * kv_copies(problem, seat.num_devices)
 
 
 def stage_overhead_bytes(problem: Problem, seat: Seat) -> float:
-    """Return the engine's buffers on a stage [bytes]."""
+    """Return the engine's buffers on each device of a stage [bytes]."""
     runtime = problem.runtime
     total = runtime.overhead_bytes
     if seat.has_head and runtime.logits_buffer:
@@ -186,9 +236,11 @@ def stage_overhead_bytes(problem: Problem, seat: Seat) -> float:
     return total
 
 
-def _flop_per_s(device: Device) -> float:
-    return device.prefill_efficiency * device.fp16_flop_per_s
+def _flop_per_s(seat: Seat) -> float:
+    device = seat.device
+    return seat.num_devices * device.prefill_efficiency * device.fp16_flop_per_s
 
 
-def _bytes_per_s(device: Device) -> float:
-    return device.decode_efficiency * device.memory_bandwidth_bytes_per_s
+def _bytes_per_s(seat: Seat) -> float:
+    device = seat.device
+    return seat.num_devices * device.decode_efficiency * device.memory_bandwidth_bytes_per_s

@@ -20,6 +20,7 @@ class GivenStage:
     """
 
     device: str
+    tensor_parallel: tuple[str, ...]
     start: int
     stop: int
     embedding: bool | None
@@ -28,6 +29,11 @@ class GivenStage:
     next_device: str | None
     stated: Mapping[str, float]
     intervals: Mapping[str, tuple[float, float]]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """All its devices."""
+        return self.tensor_parallel or (self.device,)
 
     @property
     def layers(self) -> str:

@@ -89,9 +89,9 @@ class Pipeline:
         return spill_as_needed(self.problem.model, bare, excess)
 
     def memory(self, seat: Seat, slots: int, context: float) -> StageMemory:
-        """Return the bytes on a stage, rounded to whole ones."""
-        weights = stage_weight_bytes(self.problem, seat)
-        kv_cache = self._kv_bytes(seat, slots, context)
+        """Return the bytes on each device of a stage, rounded to whole ones."""
+        weights = stage_weight_bytes(self.problem, seat) / seat.num_devices
+        kv_cache = self._kv_bytes(seat, slots, context) / seat.num_devices
         overhead = stage_overhead_bytes(self.problem, seat)
         return StageMemory(
             weights=round(weights),
@@ -99,13 +99,14 @@ class Pipeline:
             overhead=round(overhead),
             free=round(seat.device.usable_bytes - (weights + kv_cache + overhead)),
             capacity=round(seat.device.usable_bytes),
-            host=round(stage_host_bytes(self.problem, seat)),
+            host=round(stage_host_bytes(self.problem, seat) / seat.num_devices),
         )
 
     def excess_bytes(self, seat: Seat, slots: int, context: float) -> float:
-        """Return how many bytes too many a stage holds; negative where there is room."""
-        used = stage_weight_bytes(self.problem, seat) + stage_overhead_bytes(self.problem, seat)
-        return used + self._kv_bytes(seat, slots, context) - seat.device.usable_bytes
+        """Return how many bytes too many each device holds; negative where there is room."""
+        shared = stage_weight_bytes(self.problem, seat) + self._kv_bytes(seat, slots, context)
+        used = shared / seat.num_devices + stage_overhead_bytes(self.problem, seat)
+        return used - seat.device.usable_bytes
 
     def host_excess_bytes(self, seat: Seat) -> float:
         """Return how many bytes too many lie in host RAM; counted where anything is spilled."""
@@ -317,6 +318,7 @@ class Pipeline:
         for index, (seat, hop) in enumerate(zip(self.seats, self.chunk_hops_s(), strict=True)):
             yield Stage(
                 device=seat.device.name,
+                tensor_parallel=seat.names if seat.num_devices > 1 else (),
                 layers=(seat.start, seat.stop),
                 embedding=seat.has_embedding,
                 head=seat.has_head,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any
 
 from e2llm_opt.check.given import GivenPlan, GivenReplica, GivenRoute, GivenScenario, GivenStage
@@ -13,6 +13,7 @@ from e2llm_opt.check.values import (
     LARGEST,
     LARGEST_WHOLE,
     as_float,
+    document_of,
     interval_of,
     is_layer,
     is_sequence,
@@ -59,19 +60,10 @@ def read_plan(plan: Plan | Mapping[str, Any]) -> GivenPlan:
         With every fault, each naming its key path (``replicas[0].stages[1].layers``).
     """
     reader = _Reader()
-    given = reader.plan(_document(plan))
+    given = reader.plan(document_of(plan))
     if given is None or reader.faults:
         raise InputError(reader.faults)
     return given
-
-
-def _document(value: Any) -> Any:  # noqa: ANN401 - a plan, one of its parts, or any JSON value
-    """Turn the dataclasses of a plan into mappings; leave everything else as it is."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _document(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple):
-        return [_document(entry) for entry in value]
-    return value
 
 
 class _Reader:
@@ -179,6 +171,7 @@ class _Reader:
         )
         return GivenStage(
             device=self._text(entry, "device", at),
+            tensor_parallel=self._devices(entry, at),
             start=start,
             stop=stop,
             embedding=self._flag(entry, "embedding", at),
@@ -202,6 +195,19 @@ class _Reader:
         else:
             return int(layers[0]), int(layers[1])
         return 0, 1
+
+    def _devices(self, entry: Mapping[str, Any], at: str) -> tuple[str, ...]:
+        """Return all devices of a stage that several serve; empty for one."""
+        right = "a list of devices, the stage's device first; left out: that one alone"
+        names, path = entry.get("tensor_parallel"), f"{at}tensor_parallel"
+        if names is None:
+            return ()
+        if not is_sequence(names) or not all(isinstance(name, str) and name for name in names):
+            self._fault(path, f"got {short(names)}", right)
+            return ()
+        if names and names[0] != entry.get("device"):
+            self._fault(path, f"begins with {short(names[0])}", right)
+        return tuple(names) if len(names) > 1 else ()
 
     def _spilled_layers(self, entry: Mapping[str, Any], at: str) -> tuple[int, ...] | None:
         right = "a list of layers, each once; left out: as few as memory needs"

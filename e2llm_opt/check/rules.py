@@ -123,7 +123,7 @@ def connection_rules(name: str, pipeline: Pipeline) -> Iterator[Violation]:
 
 def _device_rules(given: GivenPlan, problem: Problem) -> Iterator[Violation]:
     known = {device.name for device in problem.devices}
-    uses = Counter(stage.device for replica in given.replicas for stage in replica.stages)
+    uses = Counter(name for r in given.replicas for stage in r.stages for name in stage.devices)
     for name, times in uses.items():
         if name not in known:
             yield Violation(
@@ -150,7 +150,7 @@ def _unused_rules(given: GivenPlan, problem: Problem) -> Iterator[Violation]:
     """Where the plan lists its unused devices, the list must be right."""
     if given.unused_devices is None:
         return
-    used = {stage.device for replica in given.replicas for stage in replica.stages}
+    used = {name for r in given.replicas for stage in r.stages for name in stage.devices}
     idle = [d.name for d in problem.devices if d.name not in used]
     for name in given.unused_devices:
         if name not in idle:

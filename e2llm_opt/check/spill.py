@@ -60,7 +60,7 @@ def spill_as_needed(model: Model, seat: Seat, excess_bytes: float) -> Seat:
 
 def possible(model: Model, stage: GivenStage, device: Device) -> tuple[int, ...]:
     """Return what a stage can spill of the layers that it states; the rest stays on the device."""
-    if missing_keys(device):
+    if missing_keys(device) or stage.tensor_parallel:
         return ()
     return tuple(
         layer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -70,3 +71,12 @@ def short(value: object) -> str:
     if isinstance(value, tuple):
         value = list(value)
     return _Brief().repr(value)
+
+
+def document_of(value: Any) -> Any:  # noqa: ANN401 - a plan, one of its parts, or any JSON value
+    """Turn the dataclasses of a plan into mappings; leave everything else as it is."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: document_of(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [document_of(entry) for entry in value]
+    return value

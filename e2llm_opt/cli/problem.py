@@ -68,6 +68,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "pin": ("constraints", "pin"),
     "layers": ("constraints", "layers"),
     "survive": ("constraints", "survive"),
+    "tensor_parallel": ("constraints", "tensor_parallel"),
     "rate": ("workload", "rate_per_s"),
     "prompt_tokens": ("workload", "prompt_tokens"),
     "output_tokens": ("workload", "output_tokens"),
@@ -149,6 +150,11 @@ def problem_options(function: AnyFunction) -> AnyFunction:
             "--survive",
             type=click.IntRange(min=0, max=MAX_SURVIVE),
             help="What is left is stable after any so many devices fail.",
+        ),
+        click.option(
+            "--tensor-parallel",
+            type=click.Choice(["auto", "off", "2", "4", "8"]),
+            help="Devices of a host that serve one stage together.",
         ),
         click.option("--rate", type=Amount(min=0), help="Arrival rate [requests/s]."),
         click.option(

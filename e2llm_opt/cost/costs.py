@@ -20,7 +20,9 @@ from e2llm_opt.cost.roofline import (
 )
 from e2llm_opt.cost.spill import spill_rule
 from e2llm_opt.cost.tables import build_tables
+from e2llm_opt.cost.units import Units
 from e2llm_opt.cost.ways import Ways
+from e2llm_opt.degrees import degrees_of
 from e2llm_opt.inventory.classes import classify
 from e2llm_opt.inventory.network import Network
 
@@ -45,9 +47,9 @@ class PrefillCurve(NamedTuple):
     """Prompts of several lengths on every device."""
 
     times: Floats
-    """Prefix sums of the layers' time, head apart [N, D, L+1] [s]."""
+    """Prefix sums of the layers' time, head apart [N, R, L+1] [s]."""
     penalty: Floats
-    """What a spilled layer takes longer [N, D, L] [s]."""
+    """What a spilled layer takes longer [N, R, L] [s]."""
     chunks: Floats
     """Chunks of each prompt [N]."""
     chunk_bytes: Floats
@@ -57,10 +59,20 @@ class PrefillCurve(NamedTuple):
 class Costs:
     """Cost tables of a problem with what follows from them, computed on demand.
 
+    Rows are units: the devices, then several as one.
+
+    Parameters
+    ----------
+    problem
+        The question.
+    units
+        Device rows of units that a plan names.
+
     Attributes
     ----------
-    problem, tables, network, ways, classes
-        The problem, its arrays, its paths, what they cost, and its interchangeable devices.
+    problem, tables, network, ways, classes, units
+        The problem, its arrays, its paths, what they cost, its interchangeable devices, and who
+        may serve a stage.
     prompt_tokens, output_tokens, mean_context
         Means of the workload [tokens].
     num_chunks
@@ -71,12 +83,20 @@ class Costs:
         Device sets collapsed so far; the partitioner's.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, units: Iterable[tuple[int, ...]] = ()) -> None:
         self.problem = problem
         self.network = Network(problem.inventory)
-        self.tables = build_tables(problem)
-        self.ways = Ways(problem, self.network)
         self.classes = classify(problem.inventory, _marks(problem))
+        engine = problem.runtime
+        self.units = Units(
+            problem.devices,
+            self.classes,
+            degrees_of(problem.facts, engine, problem.constraints),
+            units,
+            is_whole=engine.tensor_parallel == "replica",
+        )
+        self.tables = build_tables(problem, self.units.members)
+        self.ways = Ways(problem, self.network, self.units.first)
         self.prompt_tokens = problem.workload.prompt.mean
         self.output_tokens = problem.workload.output.mean
         self.mean_context = problem.workload.mean_context_tokens
@@ -90,35 +110,34 @@ class Costs:
 
     @cached_property
     def fixed_layers(self) -> NDArray[np.int64]:
-        """Layers that each device must hold; -1 where free [D]."""
+        """Layers that each unit must hold; -1 where free [R]."""
         fixed = self.problem.constraints.fixed_layers
-        return np.array([fixed.get(device.name, -1) for device in self.problem.devices])
+        return np.array([fixed.get(self.problem.devices[d].name, -1) for d in self.units.first])
 
     @cached_property
     def must_hold_layers(self) -> NDArray[np.bool_]:
-        """Devices that must get layers in whatever replica they are [D]."""
+        """Units that must get layers in whatever replica they are [R]."""
         constraints = self.problem.constraints
         named = constraints.pinned.keys() | constraints.fixed_layers.keys()
-        return np.array(
-            [constraints.use_all_devices or d.name in named for d in self.problem.devices]
-        )
+        names = [self.problem.devices[d].name for d in self.units.first]
+        return np.array([constraints.use_all_devices or name in named for name in names])
 
     def prefill_prefix(self, tokens: float) -> Floats:
-        """Return prefix sums of the layers' time for a prompt, head apart [D, L+1] [s]."""
+        """Return prefix sums of the layers' time for a prompt, head apart [R, L+1] [s]."""
         chunk = self.problem.runtime.prefill_chunk_tokens
         return self._keep(
             ("prefill", tokens, 0), lambda: _prefix(prefill_time(self.tables, tokens, chunk))
         )
 
     def decode_prefix(self, batch: int) -> Floats:
-        """Return prefix sums of the layers' time for one decode step [D, L+1] [s]."""
+        """Return prefix sums of the layers' time for one decode step [R, L+1] [s]."""
         return self._keep(
             ("decode", batch, 0),
             lambda: _prefix(decode_time(self.tables, batch, self.mean_context)),
         )
 
     def head(self, batch: int) -> Floats:
-        """Return the head's time for *batch* tokens [D] [s]."""
+        """Return the head's time for *batch* tokens [R] [s]."""
         model = self.problem.model
         return self._keep(
             ("head", batch, 0),
@@ -143,21 +162,21 @@ class Costs:
         )
 
     def prefill_penalty(self, tokens: float) -> Floats:
-        """Return what a prompt takes longer in each layer that is spilled [D, L] [s]."""
+        """Return what a prompt takes longer in each layer that is spilled [R, L] [s]."""
         chunk = self.problem.runtime.prefill_chunk_tokens
         return self._keep(
             ("prefill penalty", tokens, 0), lambda: prefill_penalty(self.tables, tokens, chunk)
         )
 
     def decode_penalty(self, batch: int) -> Floats:
-        """Return what a decode step takes longer in each layer that is spilled [D, L] [s]."""
+        """Return what a decode step takes longer in each layer that is spilled [R, L] [s]."""
         return self._keep(
             ("decode penalty", batch, 0),
             lambda: decode_penalty(self.tables, batch, self.mean_context),
         )
 
     def decode_curves(self) -> tuple[Floats, Floats]:
-        """Return layer prefix sums [N, D, L+1] and head times [N, D] of batches 1 … N [s]."""
+        """Return layer prefix sums [N, R, L+1] and head times [N, R] of batches 1 … N [s]."""
         if self._curves is None:
             batches = range(1, self.problem.runtime.max_slots + 1)
             times = np.stack([self.decode_prefix(batch) for batch in batches])
@@ -176,6 +195,16 @@ class Costs:
 
         return build() if context else self._keep(("memory", slots, 0), build)
 
+    def held_prefix(self, slots: int, context: int | None = None) -> Floats:
+        """Return the same on every unit, each copy of the KV cache counted [R, L+1] [bytes]."""
+
+        def build() -> Floats:
+            kv = kv_bytes(self.tables, context or self.problem.workload.context_tokens)
+            caches = slots * kv * self.tables.kv_copies[:, None]
+            return _prefix(self.tables.dense + self.tables.routed + caches)
+
+        return build() if context else self._keep(("held", slots, 0), build)
+
     @cached_property
     def spill_rule(self) -> SpillRule:
         """What may spill to host RAM, and in which order."""
@@ -188,9 +217,9 @@ class Costs:
     def spilled(self, cut: Cut, slots: int, context: int | None = None) -> Spilled:
         """Return the layers of each stage that spill when *slots* requests must fit."""
         found = []
-        memory, room = self.memory_prefix(slots, context), self.room()
+        memory, room = self.held_prefix(slots, context), self.room()
         for j, (d, start, stop) in enumerate(cut):
-            need = float(memory[stop] - memory[start] - room[d, position_of(cut, j)])
+            need = float(memory[d, stop] - memory[d, start] - room[d, position_of(cut, j)])
             can_spill = need > 0 and self.tables.host_memory[d] > 0
             found.append(self.spill_rule.chosen((d, start, stop), need) if can_spill else ())
         return tuple(found)
@@ -205,7 +234,7 @@ class Costs:
         return _prefix(kv_bytes(self.tables, tokens))
 
     def room(self) -> Floats:
-        """Return bytes for layers by position MIDDLE, FIRST, LAST, ONLY [D, 4] [bytes]."""
+        """Return bytes for layers by position MIDDLE, FIRST, LAST, ONLY [R, 4] [bytes]."""
         return self._keep(("room", 0, 0), self._build_room)
 
     def stage_fixed(self, device: int, position: int) -> StageFixed:
@@ -224,7 +253,7 @@ class Costs:
         return is_first if self.problem.runtime.head == "first" else is_last
 
     def head_extra(self, time: Floats) -> Floats:
-        """Return *time* where a position holds the head, else 0 [D, 4]."""
+        """Return *time* where a position holds the head, else 0 [R, 4]."""
         extra: Floats = time[:, None] * self._has_head
         return extra
 
@@ -292,7 +321,11 @@ class Costs:
 
     def group(self, cut: Cut) -> tuple[int, ...]:
         """Return the classes of the devices that hold layers, sorted."""
-        return tuple(sorted(self.classes.class_of[d] for d, _, _ in cut))
+        return tuple(sorted(self.classes.class_of[d] for d in self.units.devices(cut)))
+
+    def names(self, row: int) -> tuple[str, ...]:
+        """Return the names of the devices of a unit."""
+        return tuple(self.problem.devices[d].name for d in self.units.members[row])
 
     def anchor(self, first: int, last: int) -> int:
         """Return the device whose host is the centre of a star: the one with the head."""
@@ -311,16 +344,18 @@ class Costs:
         for d in range(len(room)):
             for position in range(len(POSITIONS)):
                 fixed = self.stage_fixed(d, position)
-                room[d, position] = (
-                    self.tables.usable[d] - fixed.tables_bytes - fixed.overhead_bytes
-                )
+                overhead = self.tables.num_devices[d] * fixed.overhead_bytes
+                room[d, position] = self.tables.usable[d] - fixed.tables_bytes - overhead
         return room
 
 
 @lru_cache(maxsize=8)
-def costs_of(problem: Problem) -> Costs:
-    """Return the costs of *problem*: the same object for an equal problem asked again."""
-    return Costs(problem)
+def costs_of(problem: Problem, units: tuple[tuple[int, ...], ...] = ()) -> Costs:
+    """Return the costs of *problem*: the same object for an equal problem asked again.
+
+    *units* are devices (rows) that a plan takes together.
+    """
+    return Costs(problem, units)
 
 
 def _marks(problem: Problem) -> list[tuple[str, int]]:

@@ -46,23 +46,25 @@ def flops(tables: Tables, context: float | Floats) -> Floats:
 
 
 def prefill_time(tables: Tables, tokens: float | Floats, chunk: int, depth: float = 0.0) -> Floats:
-    """Return the time of a prompt of *tokens* tokens in each layer on each device [..., D, L] [s].
+    """Return the time of a prompt of *tokens* tokens in each layer on each unit [..., R, L] [s].
 
     max(p · F_i(d + p/2) / (η_p F_d), sum over chunks of A_i(chunk) / (η_d B_d)) + o_d, behind
-    *depth* tokens d that are in the KV cache already.
+    *depth* tokens d that are in the KV cache already; and the all-reduces of each chunk.
     """
     length = np.asarray(tokens, dtype=np.float64)[..., None]
-    read = _over_chunks(tables, bytes_read, length, chunk)
-    return _layer_time(tables, read, length * flops(tables, depth + length / 2))
+    read = _over_chunks(tables, bytes_read, length, chunk)[..., None, :]
+    time = _layer_time(tables, read, length * flops(tables, depth + length / 2))
+    return time + _reduce_time(tables, length, np.maximum(np.ceil(length / chunk), 1.0))
 
 
 def decode_time(tables: Tables, batch: int, context: float) -> Floats:
-    """Return the time of one decode step of *batch* requests in each layer and device [D, L] [s].
+    """Return the time of one decode step of *batch* requests in each layer and unit [R, L] [s].
 
-    max((A_i(n) + n κ_i(c)) / (η_d B_d), n F_i(c) / (η_p F_d)) + o_d.
+    max((A_i(n) + n κ_i(c)) / (η_d B_d), n F_i(c) / (η_p F_d)) + o_d, and its all-reduces.
     """
-    read = bytes_read(tables, batch) + batch * kv_bytes(tables, context)
-    return _layer_time(tables, read, batch * flops(tables, context))
+    read = bytes_read(tables, batch) + _kv_read(tables, batch, context)
+    time = _layer_time(tables, read, batch * flops(tables, context))
+    return time + _reduce_time(tables, np.array([float(batch)]), 1.0)
 
 
 def prefill_penalty(tables: Tables, tokens: float | Floats, chunk: int) -> Floats:
@@ -83,15 +85,27 @@ def decode_penalty(tables: Tables, batch: int, context: float) -> Floats:
     where host RAM is the faster one.
     """
     spilled = spilled_bytes_read(tables, batch)
-    read = bytes_read(tables, batch) - spilled + batch * kv_bytes(tables, context)
+    read = bytes_read(tables, batch) - spilled + _kv_read(tables, batch, context)
     here = _layer_time(tables, read, batch * flops(tables, context))
+    here = here + _reduce_time(tables, np.array([float(batch)]), 1.0)
     there = spilled[None, :] / tables.host_bandwidth[:, None]
     return here + there - decode_time(tables, batch, context)
 
 
+def _kv_read(tables: Tables, batch: int, context: float) -> Floats:
+    """Return what *batch* requests read of their KV caches, every copy counted [R, L] [bytes]."""
+    return (batch * kv_bytes(tables, context)) * tables.kv_copies[:, None]
+
+
+def _reduce_time(tables: Tables, tokens: Floats, times: Floats | float) -> Floats:
+    """Return the all-reduces of a layer for *tokens* in so many steps [..., R, 1] [s]."""
+    found: Floats = tokens * tables.reduce_token + times * tables.reduce_start
+    return found[..., None]
+
+
 def _layer_time(tables: Tables, num_bytes: Floats, work: Floats) -> Floats:
-    """Return the time of reading or computing, and the fixed cost [..., D, L] [s]."""
-    reading = num_bytes[..., None, :] / tables.bandwidth[:, None]
+    """Return the time of reading [..., R or 1, L] or computing, and the fixed cost [..., R, L]."""
+    reading = num_bytes / tables.bandwidth[:, None]
     computing = work[..., None, :] / tables.compute[:, None]
     time: Floats = np.maximum(reading, computing) + tables.layer_overhead[:, None]
     return time
@@ -109,5 +123,10 @@ def _over_chunks(
 
 
 def head_time(tables: Tables, batch: int, head_bytes: float, head_flops: float) -> Floats:
-    """Return the time of the output head for *batch* tokens on each device [D] [s]."""
-    return np.maximum(head_bytes / tables.bandwidth, batch * head_flops / tables.compute)
+    """Return the time of the output head for *batch* tokens on each unit [R] [s].
+
+    Each device has a part of the vocabulary, and the logits are gathered.
+    """
+    time = np.maximum(head_bytes / tables.bandwidth, batch * head_flops / tables.compute)
+    found: Floats = time + (batch * tables.gather_token + tables.gather_start)
+    return found

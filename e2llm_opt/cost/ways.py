@@ -13,7 +13,7 @@ import numpy as np
 from e2llm_opt.inventory.network import BUS_LATENCY_S, Path, pareto, private_links
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -36,24 +36,29 @@ class Ways:
         Devices, links, and the engine's fixed cost of a hop.
     network
         That of its inventory.
+    first_devices
+        Of each unit [R]: its way is theirs; by default every device is one.
 
     Attributes
     ----------
     port
-        Of each device [D].
+        Of each unit [R].
     host
-        Of each device, as a number [D].
+        Of each unit, as a number [R].
     latency, inverse_bandwidth
         Of every path [2, C, C, P] [s], [s/byte]: between two ports on different hosts, and on one
         host; paths that are missing are infinitely slow.
     """
 
-    def __init__(self, problem: Problem, network: Network) -> None:
+    def __init__(
+        self, problem: Problem, network: Network, first_devices: Sequence[int] | None = None
+    ) -> None:
         self._inventory, self._network = problem.inventory, network
         self._private = private_links(problem.inventory)
         self._fixed = problem.runtime.hop_overhead_s, problem.runtime.bus_hop_overhead_s
         number = {host: i for i, host in enumerate(problem.inventory.hosts)}
         self.host: Ints = np.array([number[device.host] for device in problem.devices])
+        self._first = list(range(len(self.host)))
         self.port, first = self._ports()
         names = [problem.devices[d].host for d in first]
         hosts = list(dict.fromkeys(names))
@@ -61,6 +66,9 @@ class Ways:
         latency, inverse = (one[np.ix_(place, place)] for one in network.ways(hosts))
         ways = self._with_local((latency, inverse), first)
         self.latency, self.inverse_bandwidth = map(_frozen, ways)
+        if first_devices is not None:
+            self._first = list(first_devices)
+            self.host, self.port = self.host[self._first], self.port[self._first]
 
     def of(self, source: Ints, target: Ints) -> tuple[Floats, Floats, Floats]:
         """Return latency and inverse bandwidth [..., P], and the fixed cost [...], of each pair.
@@ -90,7 +98,8 @@ class Ways:
 
     def paths(self, source: int, target: int) -> tuple[Path, ...]:
         """Return the paths from device to device, the widest first; empty where there is none."""
-        one, other = self._inventory.devices[source], self._inventory.devices[target]
+        ends = self._first[source], self._first[target]
+        one, other = (self._inventory.devices[d] for d in ends)
         if one.host != other.host:
             return self._network.paths(one.host, other.host)
         slower = min(one.host_bus_bytes_per_s, other.host_bus_bytes_per_s)

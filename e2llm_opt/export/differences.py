@@ -34,7 +34,7 @@ def head_warnings(setup: Setup, engine: str) -> list[str]:
     for replica in setup.replicas:
         if replica.last.stage.head or not any(own.stage.head for own in replica.stages):
             continue
-        free = replica.last.stage.memory_bytes.free
+        free = replica.last.stage.memory_bytes.free * replica.last.degree
         if head_bytes > free:
             raise NotExpressibleError(
                 "head on the last stage only",

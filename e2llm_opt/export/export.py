@@ -189,7 +189,7 @@ def _scripts(setup: Setup, folders: Folders) -> Iterator[tuple[str, str]]:
         yield f"{folder}/README.md", device_readme(folder, own, list(folders))
     drivers = {own[0].host: own[0] for own in folders.values() if own[0].stage is not None}
     for replica in setup.replicas:
-        for stage in replica.stages:
+        for stage in replica.devices:
             if stage.folder not in folders:
                 driver = drivers[stage.host]
                 yield f"{stage.folder}/README.md", passenger_readme(stage, driver)

@@ -140,7 +140,7 @@ def _rows(setup: Setup) -> Iterable[str]:
                 code(replica.id),
                 str(replica.role),
                 str(replica.slots),
-                code(stage.device),
+                " + ".join(code(own.device) for own in stage.members),
                 f"[{stage.start}, {stage.stop})",
                 code(stage.host),
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.plan.plan import PLAN_SCHEMA
 from e2llm_opt.problem import Role
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from e2llm_opt.export.setup import ReplicaSetup, Setup, StageSetup
 
-Cut = tuple[str, int, int]
-"""Device, first layer, layer after the last."""
+Cut = tuple[str | tuple[str, ...], int, int]
+"""Device or the devices that share a stage, first layer, layer after the last."""
 
 
 class NotExpressibleError(Exception):
@@ -56,12 +56,18 @@ def plan_text(
                 "id": own.id,
                 "role": str(role or own.role),
                 "slots": own.slots,
-                "stages": [{"device": name, "layers": [start, stop]} for name, start, stop in cuts],
+                "stages": [_stage(*cut) for cut in cuts],
             }
             for own, cuts in replicas
         ],
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _stage(devices: str | tuple[str, ...], start: int, stop: int) -> dict[str, Any]:
+    names = (devices,) if isinstance(devices, str) else devices
+    shared = {"tensor_parallel": list(names)} if len(names) > 1 else {}
+    return {"device": names[0], **shared, "layers": [start, stop]}
 
 
 def mixed_text(setup: Setup) -> str:
@@ -71,10 +77,10 @@ def mixed_text(setup: Setup) -> str:
 
 def cuts_of(replica: ReplicaSetup) -> list[Cut]:
     """Return the cuts of a replica as they are."""
-    return [(stage.device, stage.start, stage.stop) for stage in replica.stages]
+    return [(stage.stage.devices, stage.start, stage.stop) for stage in replica.stages]
 
 
-def equal_cuts(devices: Sequence[str], num_layers: int) -> list[Cut]:
+def equal_cuts(devices: Sequence[str], num_layers: int) -> list[tuple[str, int, int]]:
     """Return shares as equal as whole layers allow."""
     k = len(devices)
     bounds = [num_layers * i // k for i in range(k + 1)]
@@ -114,3 +120,62 @@ def refuse_spilled(setup: Setup, why: str) -> None:
             f"{', '.join(spilling)} keep weights in host RAM; {why}; plan again without their "
             "host_memory_gib, or with smaller weights",
         )
+
+
+def refuse_shared(setup: Setup, engine: str) -> None:
+    """Refuse stages of several devices, for engines whose stages have one each.
+
+    Raises
+    ------
+    NotExpressibleError
+        With the same layers, a part of them on each device, where there are enough.
+    """
+    shared = [stage for own in setup.replicas for stage in own.stages if stage.degree > 1]
+    if shared:
+        raise NotExpressibleError(
+            "tensor parallel stages",
+            f"{_named(shared[0])} share every layer of a stage, and a stage of {engine} is one "
+            "device; plan again with --tensor-parallel off, or export to vllm or sglang"
+            + _NEAREST_SPLIT,
+            _split_text(setup),
+        )
+
+
+def refuse_unlike_degrees(setup: Setup, option: str) -> None:
+    """Refuse replicas whose stages have unlike numbers of devices.
+
+    Raises
+    ------
+    NotExpressibleError
+        As :func:`refuse_shared` does; *option* is the one number for all stages.
+    """
+    for replica in setup.replicas:
+        degrees = [stage.degree for stage in replica.stages]
+        if len(set(degrees)) > 1:
+            raise NotExpressibleError(
+                "one tensor parallel degree a replica",
+                f"{replica.id} has stages of {', '.join(map(str, degrees))} devices, and {option} "
+                f"holds for all of them{_NEAREST_SPLIT}",
+                _split_text(setup),
+            )
+
+
+_NEAREST_SPLIT = "; the nearest, if any, has one device a stage"
+
+
+def _named(stage: StageSetup) -> str:
+    return " and ".join(stage.stage.devices)
+
+
+def _split_text(setup: Setup) -> str:
+    """Return the plan with every device a stage of its own; empty where layers are too few."""
+    found = []
+    for replica in setup.replicas:
+        cuts: list[Cut] = []
+        for stage in replica.stages:
+            if stage.num_layers < stage.degree:
+                return ""
+            parts = equal_cuts(stage.stage.devices, stage.num_layers)
+            cuts += [(name, stage.start + a, stage.start + b) for name, a, b in parts]
+        found.append((replica, cuts))
+    return plan_text(found)

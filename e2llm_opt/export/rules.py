@@ -64,7 +64,10 @@ def _unprintable(plan: Plan) -> list[Fault]:
     for i, replica in enumerate(plan.replicas):
         names[f"replicas[{i}].id"] = replica.id
         for j, stage in enumerate(replica.stages):
-            names[f"replicas[{i}].stages[{j}].device"] = stage.device
+            at = f"replicas[{i}].stages[{j}]"
+            names[f"{at}.device"] = stage.device
+            for k, name in enumerate(stage.tensor_parallel):
+                names[f"{at}.tensor_parallel[{k}]"] = name
     return [
         Fault(path=path, wrong="holds a character that no file can hold")
         for path, name in names.items()
@@ -108,12 +111,17 @@ def _broken(plan: Plan) -> Iterator[Violation]:
     for name, times in Counter(replica.id for replica in plan.replicas).items():
         if times > 1:
             yield Violation(what=f"{name}: replicas of this id", need=1, have=times)
-    devices = Counter(stage.device for r in plan.replicas for stage in r.stages)
+    devices = Counter(name for r in plan.replicas for s in r.stages for name in s.devices)
     for device, times in devices.items():
         if times > 1:
             yield Violation(what="stages on this device", need=1, have=times, device=device)
         elif not device:
             yield Violation(what="device of a stage", need="a name", have="none")
+    for stage in (stage for replica in plan.replicas for stage in replica.stages):
+        first = stage.devices[0]
+        if first != stage.device:
+            what = "first device of tensor_parallel"
+            yield Violation(what=what, need=stage.device, have=first, device=stage.device)
     total = num_layers(plan)
     for replica in plan.replicas:
         yield from _broken_in(replica, total, plan.problem.model.get("allowed_stage_starts"))

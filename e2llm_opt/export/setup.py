@@ -35,6 +35,8 @@ class StageSetup:
     ----------
     index
         Its place in the pipeline.
+    device
+        Name of the device.
     folder
         Where its files go.
     host, port
@@ -47,6 +49,8 @@ class StageSetup:
         Its place among the GPUs of its host: of the inventory, else of the plan.
     memory_bytes
         All memory of the device, the reserved part too; 0 where it is not known [bytes].
+    others
+        The same of further devices that share every layer of the stage.
     """
 
     stage: Stage
@@ -59,11 +63,18 @@ class StageSetup:
     engine_device: str = ""
     gpu_number: int = 0
     memory_bytes: float = 0.0
+    device: str = ""
+    others: tuple[StageSetup, ...] = ()
 
     @property
-    def device(self) -> str:
-        """Name of the device."""
-        return self.stage.device
+    def members(self) -> tuple[StageSetup, ...]:
+        """All its devices, in order."""
+        return (self, *self.others)
+
+    @property
+    def degree(self) -> int:
+        """Devices that share its layers."""
+        return len(self.members)
 
     @property
     def start(self) -> int:
@@ -123,6 +134,16 @@ class ReplicaSetup:
     def layer_counts(self) -> tuple[int, ...]:
         """Layers of each stage."""
         return tuple(stage.num_layers for stage in self.stages)
+
+    @property
+    def degree(self) -> int:
+        """Devices that share the layers of the first stage; of each, for engines of one degree."""
+        return self.first.degree
+
+    @property
+    def devices(self) -> tuple[StageSetup, ...]:
+        """All devices, stage by stage."""
+        return tuple(member for stage in self.stages for member in stage.members)
 
     @property
     def is_on_one_host(self) -> bool:
@@ -210,7 +231,7 @@ def setup_of(plan: Plan, options: ExportOptions, problem: Problem | None) -> Set
         When an option names a device that the plan does not use.
     """
     stages = [stage for replica in plan.replicas for stage in replica.stages]
-    names = [stage.device for stage in stages]
+    names = [name for stage in stages for name in stage.devices]
     _refuse_unknown(options, names)
     devices = {} if problem is None else {own.name: own for own in problem.devices}
     addresses, guessed = _addresses(names, options, devices)
@@ -219,20 +240,25 @@ def setup_of(plan: Plan, options: ExportOptions, problem: Problem | None) -> Set
 
     numbers = _gpu_numbers(names, addresses, devices)
 
-    def stage_setup(index: int, stage: Stage) -> StageSetup:
-        known, at = devices.get(stage.device), addresses[stage.device]
+    def member(index: int, stage: Stage, name: str) -> StageSetup:
+        known, at = devices.get(name), addresses[name]
         return StageSetup(
             stage=stage,
             index=index,
-            folder=folders[stage.device],
+            device=name,
+            folder=folders[name],
             host=at.host,
             port=at.port,
             memory_kind="" if known is None else str(known.memory_kind),
             type="" if known is None else known.type,
-            engine_device=options.engine_devices.get(stage.device, ""),
-            gpu_number=numbers[stage.device],
+            engine_device=options.engine_devices.get(name, ""),
+            gpu_number=numbers[name],
             memory_bytes=0.0 if known is None else known.memory_bytes,
         )
+
+    def stage_setup(index: int, stage: Stage) -> StageSetup:
+        first, *rest = (member(index, stage, name) for name in stage.devices)
+        return replace(first, others=tuple(rest))
 
     what_runs = _what_runs(plan, problem)
     if not what_runs["weights"]:

@@ -10,6 +10,8 @@ from typing import Annotated, Any, NoReturn
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
+from e2llm_opt.constraints import DEGREES, Degrees
+
 _YES = frozenset({"yes", "on", "true"})
 _NO = frozenset({"no", "off", "false"})
 _MAX_NAME = 200
@@ -87,6 +89,16 @@ def _switch(value: Any) -> bool:  # noqa: ANN401
     return word in _YES
 
 
+def _degree(value: Any) -> Any:  # noqa: ANN401
+    """YAML reads ``off`` as a switch, and the command line a number as text."""
+    if value is False or str(value).lower() in {"off", "no"}:
+        return "off"
+    number = int(value) if str(value).isdecimal() else value
+    if isinstance(value, bool) or number not in {"auto", *DEGREES}:
+        fault(f"must be auto, off, {', '.join(map(str, DEGREES))}, got {shown(value)}")
+    return number
+
+
 def _all(value: Any) -> str:  # noqa: ANN401
     if value != "all":
         fault(f"must be all or a list of ends, got {shown(value)}", "write [tower, lan]")
@@ -97,6 +109,7 @@ Number = Annotated[float, BeforeValidator(_number)]
 Whole = Annotated[int, BeforeValidator(_whole)]
 Text = Annotated[str, BeforeValidator(_text)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
+DegreesWord = Annotated[Degrees, BeforeValidator(_degree)]
 Tokens = Annotated[Number, Field(ge=1, le=1e8)]
 AllHosts = Annotated[str, BeforeValidator(_all)]
 

@@ -16,6 +16,7 @@ from e2llm_opt.loading.fields import (
     AsNumber,
     AsRange,
     AsWord,
+    DegreesWord,
     Number,
     NumberMappingOrRange,
     NumberOrMapping,
@@ -318,6 +319,7 @@ class ConstraintsEntry(Section):
     layers: dict[Text, Annotated[Whole, Field(ge=1, le=100_000)]] = Field(default_factory=dict)
     exclude: list[Text] = Field(default_factory=list)
     survive: Annotated[Whole, Field(ge=0, le=10_000)] = 0
+    tensor_parallel: DegreesWord = "auto"
 
 
 ObjectiveWord = Literal["waiting_time", "latency", "throughput", "max_context", "cost"]

@@ -92,6 +92,7 @@ def read_constraints(names: Names, faults: Faults) -> Constraints | None:
         pin=pin,
         layers=layers,
         survive=entry.survive,
+        tensor_parallel=entry.tensor_parallel,
     )
 
 

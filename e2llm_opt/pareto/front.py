@@ -140,6 +140,6 @@ def _faults(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _shape(plan: Plan) -> list[tuple[object, ...]]:
     """Return who holds which layers in which role."""
     return sorted(
-        (replica.role, replica.slots, *((stage.device, stage.layers) for stage in replica.stages))
+        (replica.role, replica.slots, *((stage.devices, stage.layers) for stage in replica.stages))
         for replica in plan.replicas
     )

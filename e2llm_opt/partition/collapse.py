@@ -188,11 +188,11 @@ def _is_growing(shape: Shape, rule: SpillRule, penalty: Floats) -> bool:
 def _shapes(
     costs: Costs, devices: tuple[int, ...], way_back: WayBack, max_states: int
 ) -> Iterator[Shape]:
-    place = {d: i for i, d in enumerate(costs.classes.order)}
+    place = {d: i for i, d in enumerate(costs.units.order)}
     ordered = sorted(devices, key=place.__getitem__)
     classes: dict[int, list[int]] = {}
     for d in ordered:
-        classes.setdefault(costs.classes.class_of[d], []).append(d)
+        classes.setdefault(costs.units.class_of[d], []).append(d)
     groups = [tuple(rows) for rows in classes.values()]
     for first, last in _ends(costs, groups, way_back):
         pinned = [d for d in dict.fromkeys((last, first)) if d >= 0]

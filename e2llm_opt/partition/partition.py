@@ -70,17 +70,17 @@ class Demand:
     Parameters
     ----------
     time
-        Prefix sums of layer times [D, L+1] [s].
+        Prefix sums of layer times [R, L+1] [s].
     extra
-        Fixed time by position [D, 4] [s].
+        Fixed time by position [R, 4] [s].
     hops
         (bytes, weight) of each transfer to the next stage.
     back
         (bytes, weight) of the transfer from the last to the first stage; weight 0: none.
     memory
-        Prefix sums of layer bytes: weights, and the KV cache that must fit [L+1] [bytes].
+        Prefix sums of layer bytes: weights, and the KV cache that must fit [R, L+1] [bytes].
     penalty
-        What a layer takes longer where it is spilled to host RAM [D, L] [s].
+        What a layer takes longer where it is spilled to host RAM [R, L] [s].
     """
 
     time: Floats
@@ -176,7 +176,7 @@ def prefill_demand(costs: Costs, slots: int = 1) -> Demand:
         extra=costs.head_extra(costs.head(1)) / chunks,
         hops=((costs.forward_bytes(tokens / chunks), 1.0),),
         back=(0.0, 0.0),
-        memory=costs.memory_prefix(slots),
+        memory=costs.held_prefix(slots),
         penalty=costs.prefill_penalty(tokens) / chunks,
     )
 
@@ -188,7 +188,7 @@ def decode_demand(costs: Costs, slots: int, batch: int) -> Demand:
         extra=costs.head_extra(costs.head(batch)),
         hops=((costs.forward_bytes(batch), 1.0),),
         back=(costs.return_bytes(batch), 1.0),
-        memory=costs.memory_prefix(slots),
+        memory=costs.held_prefix(slots),
         penalty=costs.decode_penalty(batch),
     )
 

@@ -28,7 +28,7 @@ def stage_table(costs: Costs, rows: Ints, demand: Demand) -> Floats:
     stages = Stages(
         time=demand.time[rows],
         extra=demand.extra[rows],
-        memory=demand.memory,
+        memory=demand.memory[rows],
         room=costs.room()[rows],
         host=rule.host[rows],
         spillable=rule.spillable,

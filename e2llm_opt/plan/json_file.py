@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _ONLY_IF_KNOWN = ("kv_bytes", "kv_transfer_s", "break_even_bandwidth_mbit_s", "scenarios")
 """Fields that are left out where they mean nothing."""
+_ONLY_IF_ANY = ("tensor_parallel",)
+"""Lists that are left out where they are empty."""
 _SENTENCES = {
     "missing": "missing",
     "unexpected_keyword_argument": "unknown key",
@@ -138,6 +140,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever an answer holds
             name: _plain(item)
             for name, item in items.items()
             if not (name in _ONLY_IF_KNOWN and item is None)
+            and not (name in _ONLY_IF_ANY and not item)
         }
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}

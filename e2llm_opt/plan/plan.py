@@ -29,7 +29,7 @@ class Proof(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
-    """Bytes on one stage's device; ``capacity`` is what may be planned on, ``host`` host RAM."""
+    """Bytes on each device of a stage; ``capacity`` may be planned on, ``host`` is host RAM."""
 
     weights: int
     kv_cache: int
@@ -51,9 +51,14 @@ class NextHop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One device's contiguous layers ``[start, stop)``; times without the hop."""
+    """Contiguous layers ``[start, stop)`` of one device, or of several that share each of them.
+
+    ``device`` is the first of ``tensor_parallel``, which is empty for a single one; times are
+    without the hop.
+    """
 
     device: str
+    tensor_parallel: tuple[str, ...] = ()
     layers: tuple[int, int]
     embedding: bool
     head: bool
@@ -64,6 +69,21 @@ class Stage:
     prefill_time_interval_s: Interval | None = None
     decode_time_interval_s: Interval | None = None
     next_hop: NextHop | None = None
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of all its devices, in order."""
+        return self.tensor_parallel or (self.device,)
+
+    @property
+    def label(self) -> str:
+        """Its devices, for people."""
+        return " + ".join(self.devices)
+
+    @property
+    def title(self) -> str:
+        """Its devices, and what they are together."""
+        return self.label + (", tensor parallel" if self.tensor_parallel else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +285,12 @@ class Plan:
     scenarios: Scenarios | None = None
     provenance: RunProvenance
 
+    @property
+    def used_devices(self) -> tuple[str, ...]:
+        """Devices that hold layers, in the order of replicas and stages."""
+        stages = [stage for replica in self.replicas for stage in replica.stages]
+        return tuple(name for stage in stages for name in stage.devices)
+
     def to_json(self) -> str:
         """Return the plan as JSON text, fields in a fixed order."""
         from e2llm_opt.plan.json_file import dump_json  # noqa: PLC0415 - json_file imports this module
@@ -318,6 +344,6 @@ def _frozen(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 def _replica_line(replica: Replica) -> str:
     cut = ", ".join(
-        f"{stage.device} [{stage.layers[0]}, {stage.layers[1]})" for stage in replica.stages
+        f"{stage.label} [{stage.layers[0]}, {stage.layers[1]})" for stage in replica.stages
     )
     return f"{replica.id} {replica.role:<7} {cut}"

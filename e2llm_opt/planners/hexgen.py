@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.search.candidates import Group
+    from e2llm_opt.search.candidate import Group
     from e2llm_opt.search.progress import ProgressCallback
     from e2llm_opt.search.ranking import Key
     from e2llm_opt.search.stop import Stop

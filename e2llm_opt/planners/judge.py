@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from e2llm_opt.problem import Role
-    from e2llm_opt.search.candidates import Group
+    from e2llm_opt.search.candidate import Group
     from e2llm_opt.search.evaluate import Evaluator, Outcome
     from e2llm_opt.search.ranking import Key
     from e2llm_opt.search.variant import Variant

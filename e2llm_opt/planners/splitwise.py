@@ -31,7 +31,7 @@ from e2llm_opt.search.seeds import distances
 from e2llm_opt.search.variant import Variant
 
 if TYPE_CHECKING:
-    from e2llm_opt.search.candidates import Group
+    from e2llm_opt.search.candidate import Group
     from e2llm_opt.search.stop import Stop
 
 Roles = tuple[Role, ...]

@@ -66,7 +66,7 @@ def _rows(front: Front) -> Table:
 def replicas_of(plan: Plan) -> str:
     """Return the plan's replicas: ``tower+laptop PREFILL, mac DECODE``; MIXED needs no word."""
     return ", ".join(
-        "+".join(stage.device for stage in replica.stages)
+        "+".join(name for stage in replica.stages for name in stage.devices)
         + ("" if replica.role == "MIXED" else f" {replica.role}")
         for replica in plan.replicas
     )

@@ -117,7 +117,7 @@ def _trade(plan: Plan, front: Front) -> dict[str, Any]:
 
 def _heading(plan: Plan) -> dict[str, Any]:
     asked = plan.problem
-    used = {stage.device for replica in plan.replicas for stage in replica.stages}
+    used = set(plan.used_devices)
     whole = len(used) + len(plan.unused_devices)
     objective = str(asked.options.get("objective", "plan")).replace("_", " ")
     asked_rate = rate(asked.workload.get("rate_per_s"))
@@ -174,7 +174,7 @@ def _graph_note(report: Report | None) -> str:
 
 def _graph_label(plan: Plan) -> str:
     parts = (
-        f"{replica.id} {replica.role}: {listed([stage.device for stage in replica.stages])}"
+        f"{replica.id} {replica.role}: {listed([stage.title for stage in replica.stages])}"
         for replica in plan.replicas
     )
     return "Devices by replica. " + "; ".join(parts)
@@ -225,11 +225,12 @@ def _stage(replica: Replica, stage: Stage) -> dict[str, Any]:
         times.append(_time("decode step", stage.decode_time_s, stage.decode_time_interval_s))
     host = f", host RAM {memory.host / GIB:.1f} GiB" if memory.host else ""
     hop = stage.next_hop
+    each = " on each" if stage.tensor_parallel else ""
     return {
-        "device": stage.device,
+        "device": stage.title,
         "layers": f"[{start}, {stop})",
         "extra": ", ".join(held),
-        "memory": f"{gib(used)} of {gib(memory.capacity)} GiB{host}",
+        "memory": f"{gib(used)} of {gib(memory.capacity)} GiB{each}{host}",
         "percent": f"{100 * min(max(share, 0.0), 1.0):.1f}",
         "is_full": share > _FULL,
         "times": times,

@@ -11,6 +11,7 @@ import math
 import os
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -80,9 +81,10 @@ def require_matplotlib(what: str) -> None:
 def nodes_of(plan: Plan, edges: Sequence[Edge]) -> tuple[Node, ...]:
     """Return devices by replica in pipeline order, then unused ones, then switches."""
     found = [
-        Node(name=stage.device, group=replica.id, role=replica.role)
+        Node(name=name, group=replica.id, role=replica.role)
         for replica in plan.replicas
         for stage in replica.stages
+        for name in stage.devices
     ]
     found += [Node(name=one.device, group="unused", role="") for one in plan.unused_devices]
     known = {node.name for node in found}
@@ -114,7 +116,11 @@ def edges_of(
 
 
 def _hops(plan: Plan) -> Iterator[Edge]:
+    """Yield the hops of pipelines, and thin arcs between devices that share a stage."""
     for replica in plan.replicas:
+        for stage in replica.stages:
+            for ends in pairwise(stage.devices):
+                yield Edge(ends=ends, share=0.0, is_hop=True)
         for stage in replica.stages[:-1]:
             hop = stage.next_hop
             if hop is not None:

@@ -41,6 +41,6 @@ def _ranking(plans: Sequence[Plan]) -> Table:
 def _replicas(plan: Plan) -> str:
     """Return the plan's replicas, one a line: ``DECODE tower + laptop``."""
     return "\n".join(
-        f"{replica.role} {' + '.join(stage.device for stage in replica.stages)}"
+        f"{replica.role} {' + '.join(name for stage in replica.stages for name in stage.devices)}"
         for replica in plan.replicas
     )

@@ -25,7 +25,7 @@ def sentences(plan: Plan) -> list[str]:
 
 
 def _what(plan: Plan) -> Iterator[str]:
-    used = {stage.device for replica in plan.replicas for stage in replica.stages}
+    used = set(plan.used_devices)
     model = plan.problem.model.get("name", "The model")
     replicas = f"{len(plan.replicas)} replica{'s' if len(plan.replicas) != 1 else ''}"
     whole = len(used) + len(plan.unused_devices)
@@ -34,7 +34,7 @@ def _what(plan: Plan) -> Iterator[str]:
 
 
 def _replica(replica: Replica) -> str:
-    names = [stage.device for stage in replica.stages]
+    names = [stage.title for stage in replica.stages]
     where = f"on {names[0]}" if len(names) == 1 else f"as a pipeline over {listed(names)}"
     busy = f"it is busy {percent(replica.utilisation)} of the time"
     slots = ""

@@ -61,7 +61,7 @@ def _parts(plan: Plan) -> Iterator[RenderableType]:
 
 def _headline(plan: Plan) -> Text:
     asked = plan.problem
-    used = {stage.device for replica in plan.replicas for stage in replica.stages}
+    used = set(plan.used_devices)
     num_devices = len(used) + len(plan.unused_devices)
     text = Text(str(asked.model.get("name", "model")), style="bold")
     text.append(f" on {len(used)} of {num_devices} devices, runtime {asked.runtime}", "not bold")
@@ -84,7 +84,7 @@ def _replicas(plan: Plan) -> Table:
         for index, stage in enumerate(replica.stages):
             figures = _figures(replica) if index == 0 else [""] * 5
             name = _name(replica) if index == 0 else Text("")
-            answer.add_row(name, stage.device, _layers(stage), _memory(stage), *figures)
+            answer.add_row(name, stage.title, _layers(stage), _memory(stage), *figures)
     return answer
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from e2llm_opt.search.candidates import Candidate, Candidates, Group
+    from e2llm_opt.search.candidate import Candidate, Group
+    from e2llm_opt.search.candidates import Candidates
 
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]

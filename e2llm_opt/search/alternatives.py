@@ -112,7 +112,7 @@ def unused_devices(
     *idle_reason* is why a device that could hold layers has none; None: our search saw no use.
     """
     costs = search.evaluator.costs
-    used = {d for replica in chosen.replicas for d, _, _ in replica.cut}
+    used = {d for c in chosen.replicas for d in costs.units.devices(c.cut)}
     return tuple(
         UnusedDevice(device=device.name, reason=_reason(search, d, idle_reason))
         for d, device in enumerate(costs.problem.devices)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.problem import Problem
-    from e2llm_opt.search.candidates import Group
+    from e2llm_opt.search.candidate import Group
     from e2llm_opt.search.quick import Memo
     from e2llm_opt.search.roles import Scope
     from e2llm_opt.search.stop import Stop

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.cut import Cut
     from e2llm_opt.inventory.network import Path
     from e2llm_opt.problem import Problem
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
     from e2llm_opt.search.evaluate import Outcome
     from e2llm_opt.workload.workload import Workload
 
@@ -43,7 +43,10 @@ def in_order(costs: Costs, outcome: Outcome) -> list[int]:
     replicas = outcome.replicas
     return sorted(
         range(len(replicas)),
-        key=lambda r: (_ROLE_ORDER[replicas[r].role], [place[d] for d, _, _ in replicas[r].cut]),
+        key=lambda r: (
+            _ROLE_ORDER[replicas[r].role],
+            [place[d] for d in costs.units.devices(replicas[r].cut)],
+        ),
     )
 
 
@@ -62,7 +65,8 @@ def _names(costs: Costs, outcome: Outcome) -> dict[int, str]:
     free = (name for i in count() if (name := f"r{i}") not in constraints.pins)
     names = {}
     for r in in_order(costs, outcome):
-        devices = [costs.problem.devices[d].name for d, _, _ in outcome.replicas[r].cut]
+        rows = costs.units.devices(outcome.replicas[r].cut)
+        devices = [costs.problem.devices[d].name for d in rows]
         pins = {constraints.pinned[name] for name in devices if name in constraints.pinned}
         names[r] = min(pins) if pins else next(free)
     return names
@@ -91,7 +95,8 @@ def routes_of(costs: Costs, outcome: Outcome) -> tuple[Route, ...]:
 
 def predicted_of(costs: Costs, outcome: Outcome) -> Predicted:
     """Return what is predicted of the whole plan."""
-    devices = [costs.problem.devices[d] for c in outcome.replicas for d, _, _ in c.cut]
+    rows = [d for c in outcome.replicas for d in costs.units.devices(c.cut)]
+    devices = [costs.problem.devices[d] for d in rows]
     powers = [device.power_w for device in devices if device.power_w is not None]
     prices = [device.cost_per_hour for device in devices if device.cost_per_hour is not None]
     is_stable = outcome.is_stable
@@ -159,6 +164,7 @@ def problem_of(
             "method": method,
             "seed": seed,
             **({} if islands is None else {"islands": islands}),
+            **_degrees_asked(problem),
         },
     )
 
@@ -178,6 +184,12 @@ def _scenarios(workload: Workload) -> dict[str, Any]:
         for one in workload.scenarios
     ]
     return {"scenarios": found, "risk": str(workload.risk), "cvar_level": workload.cvar_level}
+
+
+def _degrees_asked(problem: Problem) -> dict[str, Any]:
+    """Return what was asked about tensor parallelism, where anything was."""
+    asked = problem.constraints.tensor_parallel
+    return {} if asked == "auto" else {"tensor_parallel": asked}
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
@@ -233,13 +245,15 @@ def _stage(costs: Costs, candidate: Candidate, j: int, first: _Times, second: _T
     next_hop = None
     if len(candidate.cut) > 1:
         next_hop = NextHop(
-            device=costs.problem.devices[candidate.cut[(j + 1) % len(candidate.cut)][0]].name,
+            device=costs.names(candidate.cut[(j + 1) % len(candidate.cut)][0])[0],
             link=_link_name(costs, candidate, j),
             prefill_time_s=float(first[1][j]),
             decode_time_s=float(second[1][j]),
         )
+    names = costs.names(d)
     return Stage(
-        device=costs.problem.devices[d].name,
+        device=names[0],
+        tensor_parallel=names if len(names) > 1 else (),
         layers=(start, stop),
         embedding=fixed.has_embedding,
         head=fixed.has_head,
@@ -252,20 +266,22 @@ def _stage(costs: Costs, candidate: Candidate, j: int, first: _Times, second: _T
 
 
 def _memory(costs: Costs, candidate: Candidate, j: int) -> StageMemory:
+    """Return what lies on each device of stage j."""
     d, start, stop = candidate.cut[j]
     fixed = costs.stage_fixed(d, position_of(candidate.cut, j))
     weights, kv = costs.memory_prefix(0), costs.kv_prefix(costs.problem.workload.context_tokens)
     spilled = sum(float(costs.spill_rule.spillable[layer]) for layer in candidate.spilled[j])
-    held = weights[stop] - weights[start] + fixed.tables_bytes - spilled
-    cache = candidate.slots * (kv[stop] - kv[start])
-    capacity = float(costs.tables.usable[d])
+    num, copies = costs.tables.num_devices[d], costs.tables.kv_copies[d]
+    held = (weights[stop] - weights[start] + fixed.tables_bytes - spilled) / num
+    cache = candidate.slots * (kv[stop] - kv[start]) * copies / num
+    capacity = float(costs.tables.usable[d]) / num
     return StageMemory(
         weights=round(held),
         kv_cache=round(cache),
         overhead=round(fixed.overhead_bytes),
         free=round(capacity - held - cache - fixed.overhead_bytes),
         capacity=round(capacity),
-        host=round(fixed.host_bytes + spilled),
+        host=round((fixed.host_bytes + spilled) / num),
     )
 
 

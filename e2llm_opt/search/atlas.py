@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from e2llm_opt.search.candidates import Candidate, Candidates, Group
+    from e2llm_opt.cost.costs import Costs
+    from e2llm_opt.search.candidate import Candidate, Group
+    from e2llm_opt.search.candidates import Candidates
     from e2llm_opt.search.variant import Variant
     from e2llm_opt.workload.workload import Workload
 
@@ -114,14 +116,19 @@ class Atlas:
         for candidate in (source, target):
             rows = [waiting[k].pop(0) for k in candidate.group]
             old = self._candidates.concrete(candidate.group)
-            cuts.append(moved(candidate, old, rows).cut)
+            there = moved(costs, candidate, old, rows)
+            if there is None:
+                return float("inf")
+            cuts.append(there.cut)
         return kv_transfer(costs, cuts[0], cuts[1], source.prefill_latency_s).exposed_s
 
 
-def moved(candidate: Candidate, old: Sequence[int], new: Sequence[int]) -> Candidate:
-    """Return *candidate* on other devices of the same classes."""
-    where = dict(zip(old, new, strict=True))
-    return replace(candidate, cut=tuple((where[d], a, b) for d, a, b in candidate.cut))
+def moved(
+    costs: Costs, candidate: Candidate, old: Sequence[int], new: Sequence[int]
+) -> Candidate | None:
+    """Return *candidate* on other devices of the same classes; None where they form no units."""
+    cut = costs.units.moved(candidate.cut, dict(zip(old, new, strict=True)))
+    return None if cut is None else replace(candidate, cut=cut)
 
 
 def pool_of(

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from e2llm_opt.partition.relax.relax import Relaxation
 from e2llm_opt.problem import Role
 from e2llm_opt.search.columns import CLOSE, EXACT
 from e2llm_opt.search.multisets import enumerated
 from e2llm_opt.search.packing import Packing, Side, repeated
 from e2llm_opt.search.refine import Refiner
+from e2llm_opt.search.unit_relaxation import UnitRelaxation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.partition.relax.large import Large
-    from e2llm_opt.search.candidates import Candidates, Group
+    from e2llm_opt.search.candidate import Group
+    from e2llm_opt.search.candidates import Candidates
     from e2llm_opt.search.packing import Solved
     from e2llm_opt.search.rules import Rules
 
@@ -98,14 +99,9 @@ class CapacityBound:
             for group in (tuple(self._classes[i] for i in one) for one in groups)
             if rules.allows_group(group)
         ]
-        self.relaxation = Relaxation(
-            candidates.costs,
-            [candidates.rows[k] for k in self._classes],
-            self._largest,
-            candidates.kv_limits.times,
-        )
+        self.relaxation = UnitRelaxation(candidates, self._largest)
         places = {k: i for i, k in enumerate(self._classes)}
-        self.refiner = Refiner(candidates, self.relaxation, places)
+        self.refiner = Refiner(candidates, self.relaxation)
         self._counts = np.zeros((len(self._groups), len(places)), dtype=np.int64)
         members = [(g, places[k]) for g, group in enumerate(self._groups) for k in group]
         np.add.at(self._counts, tuple(np.array(members, dtype=np.int64).reshape(-1, 2).T), 1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from e2llm_opt.partition.partition import best_cut, decode_demand, mixed_demand, prefill_demand
 from e2llm_opt.problem import Objective, Role
+from e2llm_opt.search.candidate import Candidate, Group
 from e2llm_opt.search.columns import Columns
 from e2llm_opt.search.context import longest_cut, max_context, slots_of, usable_slots
 from e2llm_opt.search.cut_figures import CutFigures
@@ -26,77 +27,13 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.cut import Cut
     from e2llm_opt.cost.spill import Spilled
     from e2llm_opt.partition.partition import Criterion, Demand
-    from e2llm_opt.search.cut_figures import Figures, Spread
+    from e2llm_opt.search.cut_figures import Figures
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
 
 _NOTHING: tuple[float, int, Cut] = (0.0, 0, ())
-Group = tuple[int, ...]
-"""A replica's devices as sorted class numbers, one entry a device."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A replica in one role: its cut, its slots and its figures.
-
-    Parameters
-    ----------
-    group, role
-        The devices by class, and the role.
-    cut
-        Stages (device row, start, stop); the first devices of each class stand for all.
-    slots
-        Requests decoded at once; 1 for PREFILL.
-    prefill_latency_s, occupancy_s
-        A mean prompt [s].
-    pause_s
-        How long decode stops for a prompt [s].
-    spread
-        What prompts whose lengths vary do.
-    tpot_s, usable
-        Round with n + 1 requests [s]; share of the time that memory has room for them [slots].
-    micro_batches
-        Micro-batches with all slots full.
-    spilled
-        Layers of each stage whose feed-forward or expert weights lie in host RAM.
-    max_context_tokens
-        Longest request that all slots can hold; only where the objective asks for it, else 0.
-    """
-
-    group: Group
-    role: Role
-    cut: Cut
-    slots: int
-    prefill_latency_s: float
-    occupancy_s: float
-    pause_s: float
-    spread: Spread
-    tpot_s: Floats
-    usable: Floats
-    micro_batches: int
-    spilled: Spilled
-    max_context_tokens: int = 0
-
-    def service_rate(self, output_tokens: float) -> float:
-        """Return requests a second with everything busy."""
-        if self.role is Role.PREFILL:
-            return 1.0 / self.occupancy_s
-        pause = self.pause_s if self.role is Role.MIXED else 0.0
-        return self.slots / (self.slots * pause + output_tokens * float(self.tpot_s[-1]))
-
-    @property
-    def num_devices(self) -> int:
-        """Devices that hold layers."""
-        return len(self.cut)
-
-    def devices(self, class_of: Sequence[int], like: Sequence[int]) -> list[int]:
-        """Return this replica's device rows in the order of classes of *like*."""
-        waiting: dict[int, list[int]] = {}
-        for d, _, _ in self.cut:
-            waiting.setdefault(class_of[d], []).append(d)
-        return [waiting[class_of[d]].pop(0) for d in like]
 
 
 class Candidates:
@@ -176,19 +113,22 @@ class Candidates:
         group, class_of = self.costs.group(replica.cut), self.costs.classes.class_of
         if group != replica.group:
             waiting = {k: list(rows) for k, rows in self.rows.items()}
-            cut = tuple((waiting[class_of[d]].pop(0), a, b) for d, a, b in replica.cut)
-            self._take(replace(replica, group=group, cut=cut))
+            used = self.costs.units.devices(replica.cut)
+            where = {d: waiting[class_of[d]].pop(0) for d in used}
+            cut = self.costs.units.moved(replica.cut, where)
+            if cut is not None:
+                self._take(replace(replica, group=group, cut=cut))
         return group
 
     def first(self, group: Group, role: Role) -> tuple[float, int, Cut] | None:
         """Return (rate [1/s], slots, cut) of some good replica that decodes, found quickly."""
-        devices = self.concrete(group)
-        counts = slot_counts(self.costs, devices, self._effort.max_states)
-        cuts = (cut for slots in counts for cut in self._cuts(devices, role, slots))
-        for cut in cuts:
-            found = self._best_slots(cut, role)
-            if found[1]:
-                return found
+        for units in self.units(group):
+            counts = slot_counts(self.costs, units, self._effort.max_states)
+            cuts = (cut for slots in counts for cut in self._cuts(units, role, slots))
+            for cut in cuts:
+                found = self._best_slots(cut, role)
+                if found[1]:
+                    return found
         return None
 
     def fits(self, group: Group) -> bool:
@@ -221,8 +161,30 @@ class Candidates:
             seen[k] = seen.get(k, 0) + 1
         return tuple(found)
 
+    def units(self, group: Group) -> list[tuple[int, ...]]:
+        """Return the ways to form units of the devices of *group*, as rows."""
+        return self.costs.units.fusings(self.concrete(group))
+
     def _search(self, group: Group, role: Role, variant: Variant) -> Candidate | None:
-        devices = self.concrete(group)
+        """Return the best over all ways to form units; of equal ones the smallest units."""
+        searched = (self._of_units(group, units, role, variant) for units in self.units(group))
+        found = [replica for replica in searched if replica is not None]
+        return min(found, key=lambda one: self._worth(one, variant), default=None)
+
+    def _worth(self, replica: Candidate, variant: Variant) -> tuple[float, float]:
+        """Return what a variant minimises."""
+        if variant is Variant.CONTEXT:
+            return -replica.max_context_tokens, self._latency_alone(replica)
+        if replica.role is Role.PREFILL:
+            times = replica.occupancy_s, replica.prefill_latency_s
+            return times if variant is Variant.RATE else times[::-1]
+        if variant is Variant.LATENCY:
+            return self._latency_alone(replica), 0.0
+        return -self.rate(replica), 0.0
+
+    def _of_units(
+        self, group: Group, devices: tuple[int, ...], role: Role, variant: Variant
+    ) -> Candidate | None:
         if variant is Variant.CONTEXT:
             return self._longest(group, devices, role)
         if role is Role.PREFILL:
@@ -384,6 +346,7 @@ class Candidates:
             group=group,
             role=role,
             cut=cut,
+            degree=self.costs.units.degree(cut),
             slots=max(slots, 1),
             prefill_latency_s=figures.latency_s,
             occupancy_s=figures.occupancy_s,

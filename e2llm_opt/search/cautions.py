@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.inventory.device import Device
     from e2llm_opt.plan.plan import Plan
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
     from e2llm_opt.search.evaluate import Outcome
 
 SLOW_HOPS = 0.25
@@ -82,8 +82,8 @@ def _hops(costs: Costs, candidate: Candidate) -> Iterator[str]:
     if share <= SLOW_HOPS:
         return
     j = int(hop.argmax())
-    here = costs.problem.devices[candidate.cut[j][0]].name
-    there = costs.problem.devices[candidate.cut[(j + 1) % len(candidate.cut)][0]].name
+    here = costs.names(candidate.cut[j][0])[0]
+    there = costs.names(candidate.cut[(j + 1) % len(candidate.cut)][0])[0]
     paths = hop_paths(costs, candidate.cut, j, batch)
     latency = sum(path.latency_s for path in paths)
     name = " and ".join(path.name for path in paths)
@@ -119,9 +119,10 @@ def _context(costs: Costs) -> Iterator[str]:
 
 def _memory(plan: Plan) -> Iterator[str]:
     full = [
-        stage.device
+        name
         for replica in plan.replicas
         for stage in replica.stages
+        for name in stage.devices
         if stage.memory_bytes.free < (1 - FULL) * stage.memory_bytes.capacity
     ]
     if full:
@@ -159,7 +160,7 @@ def _alone(plan: Plan) -> Iterator[str]:
     for replica in plan.replicas:
         if roles.count(replica.role) > 1 or (replica.role != Role.MIXED and Role.MIXED in roles):
             continue
-        devices = [stage.device for stage in replica.stages]
+        devices = [name for stage in replica.stages for name in stage.devices]
         fails = "one of its devices fails" if len(devices) > 1 else "its device fails"
         yield (
             f"{replica.id} is the only {replica.role} replica: nothing is served when {fails} "
@@ -168,7 +169,7 @@ def _alone(plan: Plan) -> Iterator[str]:
 
 
 def _inputs(costs: Costs, outcome: Outcome) -> Iterator[str]:
-    rows = [d for c in outcome.replicas for d, _, _ in c.cut]
+    rows = [d for c in outcome.replicas for d in costs.units.devices(c.cut)]
     stated = costs.problem.inventory.devices
     used = [(costs.problem.devices[d], stated[d]) for d in rows]
     unmeasured = [one for one, _ in used if one.provenance is not Provenance.MEASURED]

@@ -11,7 +11,7 @@ from e2llm_opt.search.roles import RoleChooser, Scope
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from e2llm_opt.search.candidates import Group
+    from e2llm_opt.search.candidate import Group
     from e2llm_opt.search.search import Search
     from e2llm_opt.search.stop import Stop
     from e2llm_opt.search.variant import Variant

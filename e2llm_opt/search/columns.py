@@ -10,7 +10,7 @@ from e2llm_opt.problem import Role
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from e2llm_opt.search.candidates import Candidate, Group
+    from e2llm_opt.search.candidate import Candidate, Group
 
 EXACT = 1e-6
 """A rate this close to what no replica can exceed, relatively, is the best there is."""

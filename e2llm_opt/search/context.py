@@ -40,7 +40,8 @@ def max_context(costs: Costs, cut: Cut, slots: int, spilled: Spilled) -> int:
     def fits(tokens: int) -> bool:
         kv = costs.kv_prefix(tokens)
         for j, (d, start, stop) in enumerate(cut):
-            held = weights[stop] - weights[start] + slots * (kv[stop] - kv[start])
+            cache = slots * (kv[stop] - kv[start]) * costs.tables.kv_copies[d]
+            held = weights[stop] - weights[start] + cache
             if held - away[j] > room[d, position_of(cut, j)]:
                 return False
         return True
@@ -89,7 +90,7 @@ def longest_cut(
 
     def holds(tokens: int) -> bool:
         nonlocal found
-        asked = replace(demand, memory=costs.memory_prefix(slots, tokens))
+        asked = replace(demand, memory=costs.held_prefix(slots, tokens))
         cut = best_cut(costs, devices, asked, "sum", math.inf, max_states)
         if cut is None:
             return False

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.cut import Cut
     from e2llm_opt.cost.pools import Pool
     from e2llm_opt.cost.transfer import KvTransfer
-    from e2llm_opt.search.candidates import Candidate, Candidates, Group
+    from e2llm_opt.search.candidate import Candidate, Group
+    from e2llm_opt.search.candidates import Candidates
     from e2llm_opt.search.routing import Moves
 
     Floats = NDArray[np.float64]
@@ -365,7 +366,9 @@ class Evaluator:
             candidate = self.candidates.find(group, role, variant)
             if candidate is None:
                 return None
-            there = moved(candidate, self.candidates.concrete(group), rows)
+            there = moved(self.costs, candidate, self.candidates.concrete(group), rows)
+            if there is None:
+                return None
             # The best one known by now may leave devices idle that another had used.
             placed.append(replace(there, group=self.costs.group(there.cut)))
         return tuple(placed)

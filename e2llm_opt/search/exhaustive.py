@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from e2llm_opt.search.candidates import Group
+    from e2llm_opt.search.candidate import Group
 
 MAX_DEVICES = 8
 """Most devices for which all groupings are enumerated (DESIGN section 6)."""

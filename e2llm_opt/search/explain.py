@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.plan.plan import Plan, Replica
     from e2llm_opt.problem import Problem
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
     from e2llm_opt.search.evaluate import Outcome
     from e2llm_opt.search.limits import Slots
 
@@ -75,13 +75,16 @@ def _focus(plan: Plan) -> int:
 def _groups(costs: Costs, plan: Plan, rank: int) -> str:
     pipelines = [replica for replica in plan.replicas if len(replica.stages) > 1]
     if not pipelines:
-        names = [replica.stages[0].device for replica in plan.replicas]
+        names = [replica.stages[0].label for replica in plan.replicas]
+        if any(replica.stages[0].tensor_parallel for replica in plan.replicas):
+            return _joined(costs, plan)
         whole = "holds the whole model" if len(names) == 1 else "each hold the whole model"
         return f"Groups: {named(names)} {whole}, so no token crosses a link."
     replica = max(pipelines, key=lambda r: (r.utilisation, -plan.replicas.index(r)))
-    names = [stage.device for stage in replica.stages]
+    names = [stage.label for stage in replica.stages]
     rows = {device.name: d for d, device in enumerate(costs.problem.devices)}
-    able = [name for name in names if holds_alone(costs, rows[name])]
+    alone = [costs.units.known(rows[name] for name in stage.devices) for stage in replica.stages]
+    able = [name for name, d in zip(names, alone, strict=True) if holds_alone(costs, d)]
     if not able:
         return (
             f"Groups: {named(names)} share the model in {replica.id}, "
@@ -92,6 +95,21 @@ def _groups(costs: Costs, plan: Plan, rank: int) -> str:
         f"Groups: {named(names)} share the model in {replica.id}, though {whom} could hold it "
         f"alone; {_standing(plan, rank)}."
     )
+
+
+def _joined(costs: Costs, plan: Plan) -> str:
+    """Say which devices share every layer of a model, and whether they must."""
+    rows = {device.name: d for d, device in enumerate(costs.problem.devices)}
+    parts = []
+    for replica in plan.replicas:
+        stage = replica.stages[0]
+        is_joint = bool(stage.tensor_parallel)
+        why = "holds the whole model"
+        if is_joint:
+            can = "could" if holds_alone(costs, rows[stage.device]) else "could not"
+            why = f"share every layer in {replica.id}, one of them {can} hold the model alone"
+        parts.append(f"{named(list(stage.devices))} {why}")
+    return f"Groups: {'; '.join(parts)}; no token crosses a network."
 
 
 def _standing(plan: Plan, rank: int) -> str:
@@ -175,7 +193,7 @@ def _pace(costs: Costs, candidate: Candidate, replica: Replica) -> str:
     bound = bound_of(costs, candidate, j, is_prefill=is_prefill)
     if len(times) == 1:
         return (
-            f"Limits: {begin} {stage.device} needs {time_text(times[0])} a {what}, mostly for "
+            f"Limits: {begin} {stage.label} needs {time_text(times[0])} a {what}, mostly for "
             f"{bound}."
         )
     whole = sum(times) + sum(
@@ -185,7 +203,7 @@ def _pace(costs: Costs, candidate: Candidate, replica: Replica) -> str:
     )
     start, stop = stage.layers
     return (
-        f"Limits: {begin} {stages} stage is {stage.device} with layers [{start}, {stop}), "
+        f"Limits: {begin} {stages} stage is {stage.label} with layers [{start}, {stop}), "
         f"{time_text(times[j])} of the {time_text(whole)} that a {what} takes through all stages, "
         f"mostly for {bound}."
     )
@@ -199,7 +217,7 @@ def _slot_limit(costs: Costs, replica: Replica, slots: Slots | None) -> Iterator
         SlotLimit.ASKED: "workload.slots asks for it",
         SlotLimit.ENGINE: f"{problem.runtime.name} has no more (max_slots)",
         SlotLimit.MEMORY: "one more does not fit into the memory of "
-        + named([problem.devices[d].name for d, _ in slots.lacking] or ["-"]),
+        + named([" + ".join(costs.names(d)) for d, _ in slots.lacking] or ["-"]),
         SlotLimit.SPEED: f"one more would make streams too slow ({_floor(costs)})",
         SlotLimit.RATE: "one more would not serve more requests a second",
         SlotLimit.CONTEXT: "one more would shorten the longest request it can hold",
@@ -254,7 +272,7 @@ def _transfer_help(plan: Plan) -> Iterator[str]:
         slow = max(plan.routes, key=lambda route: route.rate_per_s * route.kv_transfer_s)
         where = {replica.id: replica.stages for replica in plan.replicas}
         ends = [
-            f"{named([stage.device for stage in where[name]])} ({name})"
+            f"{named([stage.label for stage in where[name]])} ({name})"
             for name in (slow.prefill, slow.decode)
         ]
         yield (
@@ -270,7 +288,5 @@ def _slot_help(costs: Costs, replica: Replica, slots: Slots | None) -> Iterator[
     if slots.limit is SlotLimit.SPEED:
         yield f"Would help: a softer limit than {_floor(costs)}; {gain}."
         return
-    parts = [
-        f"{size_text(lack)} more on {costs.problem.devices[d].name}" for d, lack in slots.lacking
-    ]
+    parts = [f"{size_text(lack)} more on {' + '.join(costs.names(d))}" for d, lack in slots.lacking]
     yield f"Would help: {named(parts)}; {gain}."

@@ -16,7 +16,6 @@ import numpy as np
 
 from e2llm_opt.cost.costs import Costs
 from e2llm_opt.inventory.sites import sites_of, without_distances
-from e2llm_opt.search.atlas import moved
 from e2llm_opt.search.candidates import Candidates
 from e2llm_opt.search.exact import Exact
 from e2llm_opt.search.packing import Packing, Side, repeated, served
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.problem import Role
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
 
     Floats = NDArray[np.float64]
 
@@ -177,11 +176,15 @@ class Hierarchy:
             waiting.setdefault(self._bare.classes.class_of[d], []).append(d)
         found: list[Candidate] = []
         for one in packing:
-            old = [d for d, _, _ in one.replica.cut]
+            old = self._bare.units.devices(one.replica.cut)
             new = [waiting[self._bare.classes.class_of[d]].pop(0) for d in old]
-            there = moved(one.replica, old, new)
-            replica: Candidate | None = replace(there, group=self._costs.group(there.cut))
+            where = dict(zip(old, new, strict=True))
+            cut = self._bare.units.moved(one.replica.cut, where, self._costs.units)
+            if cut is None:  # a site has its devices in another order
+                continue
+            replica: Candidate | None
+            replica = replace(one.replica, cut=cut, group=self._costs.group(cut))
             if not is_alike:
-                replica = self._candidates.at_cut(there.cut, there.role, there.slots)
+                replica = self._candidates.at_cut(cut, one.replica.role, one.replica.slots)
             found += [] if replica is None else [replica]
         return found

@@ -55,7 +55,7 @@ def with_intervals(evaluator: Evaluator, outcome: Outcome, plan: Plan) -> Plan:
 
 def _version(costs: Costs, outcome: Outcome, quantile: float) -> _Version:
     """Return the plan of *outcome* on devices of this quantile of their times."""
-    shifted = Costs(replace(costs.problem, pessimistic=quantile))
+    shifted = Costs(replace(costs.problem, pessimistic=quantile), costs.units.members)
     candidates = Candidates(shifted, range(len(shifted.problem.devices)))
     evaluator = Evaluator(candidates)
     there = evaluator.outcome([candidates.like(one) for one in outcome.replicas])

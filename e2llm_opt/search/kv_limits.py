@@ -38,8 +38,8 @@ class KvLimits:
     def __init__(self, costs: Costs) -> None:
         layers = kv_bytes(costs.tables, costs.prompt_tokens)
         self._prefix = np.concatenate([[0.0], np.cumsum(layers)])
-        devices = costs.problem.devices
-        shared = Counter(device.host for device in devices)
+        own_hosts = Counter(device.host for device in costs.problem.devices)
+        devices = [costs.problem.devices[d] for d in costs.units.first]
         self._cards: dict[Role, Floats] = {}
         answer = costs.output_tokens
         self._hops = {
@@ -48,7 +48,7 @@ class KvLimits:
         }
         for role, direction in _DIRECTIONS.items():
             cards = [costs.network.cards.get((own.host, direction), np.inf) for own in devices]
-            is_shared = [shared[own.host] > 1 for own in devices]
+            is_shared = [own_hosts[own.host] > 1 for own in devices]
             self._cards[role] = np.where(is_shared, np.inf, cards)
 
     def of_classes(self, role: Role, heads: list[int]) -> Floats:

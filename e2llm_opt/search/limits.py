@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
 
     Floats = NDArray[np.float64]
 
@@ -93,15 +93,16 @@ def _stream_s(costs: Costs, candidate: Candidate, slots: int) -> float:
 
 
 def _lacking(costs: Costs, candidate: Candidate, slots: int) -> list[tuple[int, float]]:
-    held, room = costs.memory_prefix(slots), costs.room()
+    held, room = costs.held_prefix(slots), costs.room()
     found = []
     for j, (d, start, stop) in enumerate(candidate.cut):
         position = position_of(candidate.cut, j)
         free = room[d, position]
         if costs.tables.host_memory[d] > 0:
             free += costs.spill_rule.most((d, start, stop), position)
-        if held[stop] - held[start] > free:
-            found.append((d, float(held[stop] - held[start] - free)))
+        needed = held[d, stop] - held[d, start]
+        if needed > free:
+            found.append((d, float(needed - free)))
     return found
 
 
@@ -141,15 +142,21 @@ def bound_of(costs: Costs, candidate: Candidate, j: int, *, is_prefill: bool) ->
         tokens, chunk = costs.prompt_tokens, costs.problem.runtime.prefill_chunk_tokens
         num_full, rest = divmod(tokens, chunk)
         read = num_full * bytes_read(tables, chunk) + (bytes_read(tables, rest) if rest else 0.0)
+        steps = costs.num_chunks
         work = tokens * flops(tables, tokens / 2)
     else:
         batch = -(-candidate.slots // candidate.micro_batches)
-        read = bytes_read(tables, batch) + batch * kv_bytes(tables, costs.mean_context)
+        tokens, steps = batch, 1
+        cache = batch * kv_bytes(tables, costs.mean_context) * tables.kv_copies[d]
+        read = bytes_read(tables, batch) + cache
         work = batch * flops(tables, costs.mean_context)
     times = {
         "memory bandwidth": float(read[layers].sum() / tables.bandwidth[d]),
         "arithmetic (FLOP/s)": float(work[layers].sum() / tables.compute[d]),
         "the fixed cost of each layer": float((stop - start) * tables.layer_overhead[d]),
+        "the all-reduces between its devices": float(
+            (stop - start) * (tokens * tables.reduce_token[d] + steps * tables.reduce_start[d])
+        ),
     }
     return max(times, key=lambda what: times[what])
 

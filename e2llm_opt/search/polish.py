@@ -13,7 +13,7 @@ from e2llm_opt.search.variant import all_variants
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
     from e2llm_opt.search.evaluate import Evaluator, Outcome
     from e2llm_opt.search.rules import Rules
 
@@ -106,8 +106,9 @@ def _others(evaluator: Evaluator, replica: Candidate, scope: Scope) -> Iterator[
             if other is None or other.num_devices != len(replica.group):
                 continue
             old = evaluator.candidates.concrete(replica.group)
-            placed = moved(other, old, replica.devices(evaluator.costs.classes.class_of, old))
-            if (placed.role, placed.cut, placed.slots) != (
+            new = replica.devices(evaluator.costs, old)
+            placed = moved(evaluator.costs, other, old, new)
+            if placed is not None and (placed.role, placed.cut, placed.slots) != (
                 replica.role,
                 replica.cut,
                 replica.slots,

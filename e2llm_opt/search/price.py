@@ -104,10 +104,10 @@ def why_fragile(evaluator: Evaluator, rival: Outcome) -> str:
 
 
 def _lost(evaluator: Evaluator, outcome: Outcome, loss: Loss) -> str:
-    devices = evaluator.costs.problem.devices
+    costs = evaluator.costs
     names = []
     for i in loss.lost:
-        own = [devices[d].name for d, _, _ in outcome.replicas[i].cut]
+        own = [name for row, _, _ in outcome.replicas[i].cut for name in costs.names(row)]
         names.append(own[0] if len(own) == 1 else f"any of {named(own)}")
     return " and ".join(names)
 

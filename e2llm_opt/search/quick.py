@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.problem import Role
-    from e2llm_opt.search.candidates import Candidate, Group
+    from e2llm_opt.search.candidate import Candidate, Group
     from e2llm_opt.search.search import Search
     from e2llm_opt.search.stop import Stop
     from e2llm_opt.search.variant import Variant

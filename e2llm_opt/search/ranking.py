@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.search.candidates import Candidate, Group
+    from e2llm_opt.search.candidate import Candidate, Group
 
     Floats = NDArray[np.float64]
 

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from e2llm_opt.cost.cut import Cut
     from e2llm_opt.partition.partition import Criterion, StageTimes
-    from e2llm_opt.partition.relax.relax import Entry, Relaxation
-    from e2llm_opt.search.candidates import Candidates, Group
+    from e2llm_opt.partition.relax.relax import Entry
+    from e2llm_opt.search.candidate import Group
+    from e2llm_opt.search.candidates import Candidates
+    from e2llm_opt.search.unit_relaxation import UnitRelaxation
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -52,26 +54,14 @@ class Refiner:
         The store of replicas; better ones are kept there.
     relaxation
         What no cut can beat.
-    class_rows
-        Place of each class in the relaxation's counts.
     """
 
-    def __init__(
-        self, candidates: Candidates, relaxation: Relaxation, class_rows: dict[int, int]
-    ) -> None:
+    def __init__(self, candidates: Candidates, relaxation: UnitRelaxation) -> None:
         self._candidates = candidates
         self._costs = candidates.costs
         self._columns = candidates.columns
         self._relaxation = relaxation
-        self._class_rows = class_rows
         self._num_cuts = 0
-
-    def counts(self, group: Group) -> Ints:
-        """Return *group* as devices of each class [K]."""
-        count = np.zeros(len(self._class_rows), dtype=np.int64)
-        for k in group:
-            count[self._class_rows[k]] += 1
-        return count
 
     def refine(self, group: Group, role: Role) -> None:
         """Find the best replica of *group* in *role*, and note what none can exceed."""
@@ -82,7 +72,10 @@ class Refiner:
         best = self._start(group, role)
         if best is None:
             return
-        best, upper = self._improved(group, role, best)
+        upper = 0.0
+        for units in self._candidates.units(group):
+            best, possible = self._improved(units, role, best)
+            upper = max(upper, possible)
         known = self._columns.rate(group, role)
         if best.rate > known:
             self._candidates.improve(group, role, best.cut, best.slots)
@@ -91,22 +84,20 @@ class Refiner:
     def _prefill(self, group: Group) -> None:
         """Occupancy is the least bottleneck, or the least sum where nothing overlaps."""
         criterion: Criterion = "bottleneck" if self._costs.problem.runtime.is_pipelined else "sum"
-        devices = self._candidates.concrete(group)
         demand = prefill_demand(self._costs)
-        prepared = Prepared(self._costs, devices, demand, criterion, MAX_STATES)
-        if criterion == "bottleneck":
-            share = 1.0 / self._costs.num_chunks
-            prepared = prepared.allowing(self._kv_times(Role.PREFILL), share, np.inf)
-        time, cut = prepared.solved(criterion)
-        if cut is None:
-            if prepared.is_exact:
-                self._columns.limit(group, Role.PREFILL, 0.0)
-            return
-        self._candidates.improve(group, Role.PREFILL, cut, 1)
-        if prepared.is_exact:
-            upper = max(
-                self._columns.rate(group, Role.PREFILL), 1.0 / self._costs.num_chunks / time
-            )
+        least, is_exact = np.inf, True
+        for units in self._candidates.units(group):
+            prepared = Prepared(self._costs, units, demand, criterion, MAX_STATES)
+            if criterion == "bottleneck":
+                share = 1.0 / self._costs.num_chunks
+                prepared = prepared.allowing(self._kv_times(Role.PREFILL), share, np.inf)
+            time, cut = prepared.solved(criterion)
+            least, is_exact = min(least, time), is_exact and prepared.is_exact
+            if cut is not None:
+                self._candidates.improve(group, Role.PREFILL, cut, 1)
+        if is_exact:
+            possible = 1.0 / self._costs.num_chunks / least
+            upper = max(self._columns.rate(group, Role.PREFILL), possible)
             self._columns.limit(group, Role.PREFILL, upper * (1 + EXACT))
 
     def _kv_times(self, role: Role) -> StageTimes:
@@ -126,11 +117,11 @@ class Refiner:
         rate, slots, cut = found
         return _Best(min(rate, self._candidates.kv_limits.of_cut(role, cut)), slots, cut)
 
-    def _improved(self, group: Group, role: Role, best: _Best) -> tuple[_Best, float]:
-        """Return the best replica, and what is left as possible [1/s]."""
-        count, output = self.counts(group), self._costs.output_tokens
-        times = self._relaxation.times(role, count, best.rate * (1 + EXACT))
-        entries = self._relaxation.entries
+    def _improved(self, units: tuple[int, ...], role: Role, best: _Best) -> tuple[_Best, float]:
+        """Return the best replica, and what is left as possible on these *units* [1/s]."""
+        count, output = self._relaxation.count(units), self._costs.output_tokens
+        times = self._relaxation.of_units.times(role, count, best.rate * (1 + EXACT))
+        entries = self._relaxation.of_units.entries
         rates = np.array([e.most for e in entries]) / (output * times)
         if role is Role.MIXED:
             rates = 1.0 / times
@@ -142,7 +133,7 @@ class Refiner:
             before, possible = 0.0, float(rates[i])
             while possible > best.rate * (1 + EXACT) and best.rate > before:
                 before = best.rate  # better by its round, but cards may hold it back: again
-                best, possible = ask(group, entries[i], float(times[i]), best)
+                best, possible = ask(units, entries[i], float(times[i]), best)
             upper = max(upper, min(possible, float(rates[i])))
         return best, max(upper, best.rate)
 
@@ -150,11 +141,13 @@ class Refiner:
         self._num_cuts += 1
         return prepared.cut("sum", limit)
 
-    def _decode(self, group: Group, entry: Entry, low: float, best: _Best) -> tuple[_Best, float]:
+    def _decode(
+        self, units: tuple[int, ...], entry: Entry, low: float, best: _Best
+    ) -> tuple[_Best, float]:
         """Return the best DECODE replica, and the rate that *entry*'s slots may still have."""
         costs, output = self._costs, self._costs.output_tokens
         demand = decode_demand(costs, entry.least, entry.batch)
-        prepared = Prepared(costs, self._candidates.concrete(group), demand, "sum", MAX_STATES)
+        prepared = Prepared(costs, units, demand, "sum", MAX_STATES)
         busy = 1.0 / best.rate * (1 - EXACT / 2)
         prepared = prepared.allowing(self._kv_times(Role.DECODE), 0.0, busy)
         slots = entry.most
@@ -191,18 +184,19 @@ class Refiner:
         i = int(rates.argmax()) if len(rates) else 0
         return _Best(float(rates[i]), i + 1, cut) if len(rates) and rates[i] > best.rate else best
 
-    def _mixed(self, group: Group, entry: Entry, low: float, best: _Best) -> tuple[_Best, float]:
+    def _mixed(
+        self, units: tuple[int, ...], entry: Entry, low: float, best: _Best
+    ) -> tuple[_Best, float]:
         """Return the best MIXED replica, and the rate that *entry*'s slots may still have.
 
         A cut whose slowest prompt stage takes between a and b has a pause of at least that of a;
         what is left of the time must do for its round, with no stage above b.
         """
         costs = self._costs
-        devices = self._candidates.concrete(group)
-        pause = self._pause(devices, entry.least)
+        pause = self._pause(units, entry.least)
         if pause.slowest == np.inf:
             return best, 0.0
-        asked = MixedCuts(costs, devices, entry, pause)
+        asked = MixedCuts(costs, units, entry, pause)
         floor = costs.problem.workload.slowest_tpot_s * costs.output_tokens / entry.most
         possible, waiting = np.inf, [asked.whole(min(1.0 / best.rate, floor))]
         while waiting:
@@ -231,7 +225,7 @@ class Refiner:
         costs, runtime = self._costs, self._costs.problem.runtime
         demand = prefill_demand(costs, slots)
         total, slowest = 0.0, 0.0
-        is_long = runtime.is_pipelined and not self._relaxation.rules.is_short
+        is_long = runtime.is_pipelined and not self._relaxation.of_units.rules.is_short
         if runtime.is_pipelined:
             cut = Prepared(costs, devices, demand, "bottleneck", MAX_STATES).cut("bottleneck")
             slowest = np.inf if cut is None else self._chunk(cut, slots)[1]

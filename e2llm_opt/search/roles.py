@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.problem import Problem
-    from e2llm_opt.search.candidates import Group
+    from e2llm_opt.search.candidate import Group
     from e2llm_opt.search.evaluate import Evaluator, Roled
     from e2llm_opt.search.ranking import Key
     from e2llm_opt.search.role_order import Kinds

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.cost.transfer import KvTransfer, Loads
     from e2llm_opt.inventory.network import Resource
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
 
     Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.cost.costs import Costs
-    from e2llm_opt.search.candidates import Candidate, Group
+    from e2llm_opt.search.candidate import Candidate, Group
     from e2llm_opt.search.evaluate import Outcome
 
     Labels = NDArray[np.int64]
@@ -39,7 +39,7 @@ class Rules:
     def __init__(self, costs: Costs, devices: Sequence[int]) -> None:
         self._constraints = costs.problem.constraints
         self._devices = list(devices)
-        self._fixed_layers = costs.fixed_layers
+        self._fixed_layers, self._degrees = costs.fixed_layers, costs.units.degrees
         class_of = costs.classes.class_of
         names = {device.name: d for d, device in enumerate(costs.problem.devices)}
         self._pins = [
@@ -85,7 +85,9 @@ class Rules:
             for replica in outcome.replicas
             for d, start, stop in replica.cut
         )
-        return has_roles and has_layers and self.allows([c.group for c in outcome.replicas])
+        has_degrees = all(replica.degree in self._degrees for replica in outcome.replicas)
+        is_obeyed = has_roles and has_layers and has_degrees
+        return is_obeyed and self.allows([c.group for c in outcome.replicas])
 
     def may_drop(self, replica: Candidate) -> bool:
         """Whether a plan may do without *replica*."""

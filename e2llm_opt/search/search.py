@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.search.bound import Roles
-    from e2llm_opt.search.candidates import Candidate, Group
+    from e2llm_opt.search.candidate import Candidate, Group
     from e2llm_opt.search.evaluate import Outcome, Roled
     from e2llm_opt.search.progress import ProgressCallback
     from e2llm_opt.search.quick import Evolver

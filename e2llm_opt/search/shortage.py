@@ -144,7 +144,7 @@ def _least_excess(costs: Costs, devices: tuple[int, ...], slots: int) -> Cut:
         extra=highest - room,
         hops=_ONLY_LINKED,
         back=(0.0, 0.0),
-        memory=-_ALWAYS_FITS * np.arange(len(memory), dtype=np.float64),
+        memory=np.tile(-_ALWAYS_FITS * np.arange(len(memory), dtype=np.float64), (len(room), 1)),
         penalty=np.zeros((len(room), len(memory) - 1)),
     )
     return best_cut(costs, devices, demand, "bottleneck") or ()

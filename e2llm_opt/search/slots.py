@@ -29,7 +29,7 @@ def most_slots(costs: Costs, cut: Cut) -> int:
         free = room[d, position] - (weights[stop] - weights[start])
         if costs.tables.host_memory[d] > 0:
             free += costs.spill_rule.most((d, start, stop), position)
-        needed = kv[stop] - kv[start]
+        needed = (kv[stop] - kv[start]) * costs.tables.kv_copies[d]
         if free < 0:
             return 0
         if needed > 0:

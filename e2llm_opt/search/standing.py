@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.cost.cut import Cut
     from e2llm_opt.plan.plan import Plan
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
     from e2llm_opt.search.evaluate import Evaluator, Outcome
     from e2llm_opt.search.ranking import Key
     from e2llm_opt.search.role_order import Kinds
@@ -154,9 +154,10 @@ class Standing:
 
 
 def cuts_of(costs: Costs, plan: Plan) -> tuple[Cut, ...]:
-    """Return the stages of each replica of *plan* as rows of the problem's devices.
+    """Return the stages of each replica of *plan* as rows of the problem's cost tables.
 
-    A replica with a device that the problem lacks, or excludes, has no stages: ().
+    A replica with a device that the problem lacks, or excludes, or on devices that cannot serve a
+    stage together, has no stages: ().
     """
     excluded = set(costs.problem.constraints.exclude)
     rows = {
@@ -164,9 +165,18 @@ def cuts_of(costs: Costs, plan: Plan) -> tuple[Cut, ...]:
         for d, device in enumerate(costs.problem.devices)
         if device.name not in excluded
     }
-    return tuple(
-        tuple((rows[stage.device], *stage.layers) for stage in replica.stages)
-        if all(stage.device in rows for stage in replica.stages)
-        else ()
-        for replica in plan.replicas
-    )
+    found = []
+    for replica in plan.replicas:
+        units = [
+            costs.units.row([rows[name] for name in stage.devices])
+            if all(name in rows for name in stage.devices)
+            else None
+            for stage in replica.stages
+        ]
+        cut = tuple(
+            (unit, *stage.layers)
+            for unit, stage in zip(units, replica.stages, strict=True)
+            if unit is not None
+        )
+        found.append(cut if len(cut) == len(units) else ())
+    return tuple(found)

@@ -180,7 +180,7 @@ def simulate(
     names = tuple(replica.id for replica in plan.replicas)
     index = {name: r for r, name in enumerate(names)}
     rates = {(index[r.prefill], index[r.decode]): r.rate_per_s for r in plan.routes}
-    return Simulator(costs_of(problem), arrivals).run(
+    return Simulator(costs_for(plan, problem), arrivals).run(
         actors,
         names=names,
         route_rates=rates,
@@ -189,22 +189,37 @@ def simulate(
     )
 
 
-def actors_of(plan: Plan, problem: Problem) -> list[Actor]:
-    """Return the replicas of *plan* as they run.
+def costs_for(plan: Plan, problem: Problem) -> Costs:
+    """Return the costs of *problem* with every unit that *plan* forms, whoever made it.
 
     Raises
     ------
     InputError
         When the plan names unknown devices.
     """
-    rows = {device.name: d for d, device in enumerate(problem.devices)}
-    missing = {s.device for r in plan.replicas for s in r.stages} - rows.keys()
-    if missing:
-        raise InputError(f"the plan uses {', '.join(sorted(missing))}, which the inventory lacks.")
+    rows = _rows(plan, problem)
+    stages = [stage for replica in plan.replicas for stage in replica.stages]
+    units = {tuple(rows[name] for name in stage.devices) for stage in stages}
+    joint = tuple(sorted(own for own in units if len(own) > 1))
+    return costs_of(problem, joint) if joint else costs_of(problem)
+
+
+def actors_of(plan: Plan, problem: Problem) -> list[Actor]:
+    """Return the replicas of *plan* as they run, by the rows of its :func:`costs_for`.
+
+    Raises
+    ------
+    InputError
+        When the plan names unknown devices.
+    """
+    rows, units = _rows(plan, problem), costs_for(plan, problem).units
     return [
         Actor(
             role=Role(replica.role),
-            cut=tuple((rows[stage.device], *stage.layers) for stage in replica.stages),
+            cut=tuple(
+                (units.known(rows[name] for name in stage.devices), *stage.layers)
+                for stage in replica.stages
+            ),
             slots=replica.slots,
             spilled=tuple(stage.spilled_layers for stage in replica.stages),
             max_context_tokens=replica.max_context_tokens,
@@ -212,6 +227,16 @@ def actors_of(plan: Plan, problem: Problem) -> list[Actor]:
         )
         for replica in plan.replicas
     ]
+
+
+def _rows(plan: Plan, problem: Problem) -> dict[str, int]:
+    """Return the row of each device, by name; those of *plan* must be known."""
+    rows = {device.name: d for d, device in enumerate(problem.devices)}
+    used = {name for replica in plan.replicas for stage in replica.stages for name in stage.devices}
+    missing = used - rows.keys()
+    if missing:
+        raise InputError(f"the plan uses {', '.join(sorted(missing))}, which the inventory lacks.")
+    return rows
 
 
 class Simulator:

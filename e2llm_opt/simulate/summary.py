@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.simulate import statistics
-from e2llm_opt.simulate.simulate import actors_of
+from e2llm_opt.simulate.simulate import actors_of, costs_for
 from e2llm_opt.simulate.usage import usage_of
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def summarise(simulation: Simulation, plan: Plan, problem: Problem) -> Summary:
     counted, arrivals = simulation.counted, simulation.arrivals
     served = simulation.entry >= 0
     spreads = spreads_of(simulation)
-    usage = usage_of(costs_of(problem), actors_of(plan, problem), simulation)
+    usage = usage_of(costs_for(plan, problem), actors_of(plan, problem), simulation)
     return Summary(
         requests=Counts(
             simulated=arrivals.num_requests,

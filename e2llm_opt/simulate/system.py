@@ -325,6 +325,8 @@ def _stage(
     speed, compute = float(tables.bandwidth[d]), float(tables.compute[d])
     lines = []
     around = np.full(len(batch), (stop - start) * float(tables.layer_overhead[d]))
+    talking = tables.reduce_start[d] + batch * tables.reduce_token[d]
+    around = around + (stop - start) * talking
     for layers in kinds.values():
         layer, count = layers[0], len(layers)
         here = read[:, layer]
@@ -335,7 +337,7 @@ def _stage(
             _Line(
                 read=count * here / speed,
                 work=(count * float(tables.flops[layer]) / compute) * batch.astype(np.float64),
-                read_context=count * float(tables.kv[layer]) / speed,
+                read_context=count * float(tables.kv[layer] * tables.kv_copies[d]) / speed,
                 work_context=count * float(tables.attention[layer]) / compute,
                 window=int(window_of[layer]),
             )

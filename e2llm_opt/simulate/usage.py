@@ -108,13 +108,14 @@ def usage_of(costs: Costs, actors: Sequence[Actor], simulation: Simulation) -> U
     )
     devices = tuple(
         DeviceUse(
-            device=costs.problem.devices[actor.cut[j][0]].name,
+            device=name,
             replica=simulation.names[r],
             utilisation=float(busy) / simulation.span_s,
             mean_queue=queues[r],
         )
         for r, actor in enumerate(actors)
         for j, busy in enumerate(_stage_seconds(costs, actor, simulation, r, batches[r]))
+        for name in costs.names(actor.cut[j][0])
     )
     return Usage(replicas, devices, _links(costs, actors, simulation, batches))
 

@@ -49,13 +49,13 @@ def test_a_window_bounds_the_kv_cache_and_the_attention() -> None:
 
 def test_prefill_of_a_layer_reads_its_weights_once_a_chunk() -> None:
     # Computing 16 · 10 / 50 = 3.2 s; reading 2 · 1000 / 500 = 4 s; overhead 0.5 s once.
-    assert formulas.layer_prefill_s(small(), A, 0) == pytest.approx(4.5)
+    assert formulas.layer_prefill_s(small(), seat(0, 4), 0) == pytest.approx(4.5)
 
 
 def test_prefill_of_a_layer_computes_with_half_the_prompt_as_context() -> None:
     heavy = replace(MODEL, layer_attention_flops=(5.0,) * 4)
     # 16 · (10 + 5 · 8) / 50 = 16 s.
-    assert formulas.layer_prefill_s(small(model=heavy), A, 0) == pytest.approx(16.5)
+    assert formulas.layer_prefill_s(small(model=heavy), seat(0, 4), 0) == pytest.approx(16.5)
 
 
 def test_half_of_an_odd_number_of_tokens_is_no_whole_number() -> None:
@@ -63,30 +63,30 @@ def test_half_of_an_odd_number_of_tokens_is_no_whole_number() -> None:
     odd = replace(WORKLOAD, prompt=Lengths(mean=17.0), output=Lengths(mean=7.0))
     asked = small(model=heavy, workload=odd)
     # Contexts 8.5 and 17 + 3.5: 17 · (10 + 5 · 8.5) / 50 and 3 · (10 + 5 · 20.5) / 50.
-    assert formulas.layer_prefill_s(asked, A, 0) == pytest.approx(17.85 + 0.5)
-    assert formulas.layer_decode_s(asked, A, 0, 3) == pytest.approx(6.75 + 0.5)
+    assert formulas.layer_prefill_s(asked, seat(0, 4), 0) == pytest.approx(17.85 + 0.5)
+    assert formulas.layer_decode_s(asked, seat(0, 4), 0, 3) == pytest.approx(6.75 + 0.5)
 
 
 def test_a_fractional_remainder_is_a_chunk_of_its_own() -> None:
     longer = replace(WORKLOAD, prompt=Lengths(mean=16.5))
-    assert formulas.layer_prefill_s(small(workload=longer), A, 0) == pytest.approx(6.5)
+    assert formulas.layer_prefill_s(small(workload=longer), seat(0, 4), 0) == pytest.approx(6.5)
 
 
 def test_decode_of_a_layer_reads_weights_and_the_kv_cache_half_way_through() -> None:
     # Context 16 + 8/2 = 20 tokens: (1000 + 3 · 40) / 500 + 0.5.
-    assert formulas.layer_decode_s(small(), A, 0, 3) == pytest.approx(2.74)
+    assert formulas.layer_decode_s(small(), seat(0, 4), 0, 3) == pytest.approx(2.74)
 
 
 def test_decode_of_a_layer_may_be_bound_by_computing() -> None:
     heavy = replace(MODEL, layer_attention_flops=(5.0,) * 4)
     # 3 · (10 + 5 · 20) / 50 = 6.6 s.
-    assert formulas.layer_decode_s(small(model=heavy), A, 0, 3) == pytest.approx(7.1)
+    assert formulas.layer_decode_s(small(model=heavy), seat(0, 4), 0, 3) == pytest.approx(7.1)
 
 
 def test_the_head_costs_its_weights_or_its_flops() -> None:
     # Weights 400 / 500; FLOPs 40 / 50 a token.
-    assert formulas.head_s(small(), A, 1) == pytest.approx(0.8)
-    assert formulas.head_s(small(), A, 3) == pytest.approx(2.4)
+    assert formulas.head_s(small(), seat(0, 4), 1) == pytest.approx(0.8)
+    assert formulas.head_s(small(), seat(0, 4), 3) == pytest.approx(2.4)
 
 
 def test_the_stage_with_the_head_pays_for_it_once_a_request_in_prefill() -> None:

@@ -42,6 +42,11 @@ FFN = replace(MODEL, layer_spillable_bytes=(600.0, 400.0, 600.0, 200.0))
 HOSTED = runtime(embedding="host")
 
 
+def spilling() -> Seat:
+    """Return the whole model on one card, its first layer spilled."""
+    return Seat(device=card(), start=0, stop=4, has_embedding=True, has_head=True, spilled=(0,))
+
+
 def card(name: str = "a", memory: float = 10_000.0, host: float = 5000.0, **more: Any) -> Device:
     """Return a device with host RAM that is read at 100 B/s, behind a bus of 200 B/s."""
     numbers: dict[str, Any] = {"host_bandwidth_bytes_per_s": 100.0, "bus_bytes_per_s": 200.0}
@@ -70,27 +75,27 @@ def violations(report: Report) -> list[tuple[str, str | None, Any, Any]]:
 
 def test_decode_of_a_spilled_layer_reads_its_ffn_from_host_ram() -> None:
     # (1000 - 600 + 3 · 40) / 500 = 1.04 on the card, 600 / 100 = 6 from host RAM, overhead 0.5.
-    own = formulas.layer_decode_s(alone(card()), card(), 0, 3, is_spilled=True)
+    own = formulas.layer_decode_s(alone(card()), spilling(), 0, 3)
     assert own == pytest.approx(7.54)
 
 
 def test_decode_of_a_spilled_layer_may_be_bound_by_computing() -> None:
     heavy = replace(FFN, layer_attention_flops=(5.0,) * 4)
     # 3 · (10 + 5 · 20) / 50 = 6.6 s is longer than 1.04 s; 6 s from host RAM all the same.
-    own = formulas.layer_decode_s(alone(card(), model=heavy), card(), 0, 3, is_spilled=True)
+    own = formulas.layer_decode_s(alone(card(), model=heavy), spilling(), 0, 3)
     assert own == pytest.approx(13.1)
 
 
 def test_prefill_of_a_spilled_layer_moves_its_ffn_over_the_bus_once_a_chunk() -> None:
     # Reading all weights 2 · 1000 / 500 = 4 s, moving 2 · 600 / 200 = 6 s, overhead 0.5 s.
-    own = formulas.layer_prefill_s(alone(card()), card(), 0, is_spilled=True)
+    own = formulas.layer_prefill_s(alone(card()), spilling(), 0)
     assert own == pytest.approx(10.5)
 
 
 def test_prefill_of_a_spilled_layer_may_be_bound_by_computing() -> None:
     heavy = replace(FFN, layer_attention_flops=(5.0,) * 4)
     # 16 · (10 + 5 · 8) / 50 = 16 s.
-    own = formulas.layer_prefill_s(alone(card(), model=heavy), card(), 0, is_spilled=True)
+    own = formulas.layer_prefill_s(alone(card(), model=heavy), spilling(), 0)
     assert own == pytest.approx(22.5)
 
 
@@ -118,12 +123,12 @@ def test_of_spilled_experts_only_those_that_tokens_touch_are_read(
 def test_times_of_a_spilled_layer_with_experts() -> None:
     asked = alone(card(), model=replace(MOE, layer_spillable_bytes=(900.0,) * 4))
     # A(2) = 1350, of which 450 in host RAM: (1350 - 450 + 80) / 500 + 4.5 + 0.5.
-    decode = formulas.layer_decode_s(asked, card(), 0, 2, is_spilled=True)
+    decode = formulas.layer_decode_s(asked, spilling(), 0, 2)
     assert decode == pytest.approx(6.96)
     # Two chunks of 8: untouched 0.75⁸ = 0.1001, so 1719.9 B are read and 819.9 B moved each.
     untouched = 0.75**8
     expected = 2 * (1800 - 800 * untouched) / 500 + 2 * (900 - 800 * untouched) / 200 + 0.5
-    prefill = formulas.layer_prefill_s(asked, card(), 0, is_spilled=True)
+    prefill = formulas.layer_prefill_s(asked, spilling(), 0)
     assert prefill == pytest.approx(expected)
 
 
@@ -134,14 +139,14 @@ def test_the_remainder_of_a_prompt_moves_what_it_touches() -> None:
     # A chunk of 8 and one of 1, which touches a quarter of the experts.
     untouched = 0.75**8
     expected = (3000 - 800 * untouched) / 500 + (1200 - 800 * untouched) / 200 + 0.5
-    prefill = formulas.layer_prefill_s(asked, card(), 0, is_spilled=True)
+    prefill = formulas.layer_prefill_s(asked, spilling(), 0)
     assert prefill == pytest.approx(expected)
 
 
 def test_each_full_chunk_moves_what_is_spilled() -> None:
     longer = replace(WORKLOAD, prompt=Lengths(mean=32.0))
     # Four chunks: 4 · 1000 / 500 read, 4 · 600 / 200 moved, overhead 0.5.
-    own = formulas.layer_prefill_s(alone(card(), workload=longer), card(), 0, is_spilled=True)
+    own = formulas.layer_prefill_s(alone(card(), workload=longer), spilling(), 0)
     assert own == pytest.approx(20.5)
 
 

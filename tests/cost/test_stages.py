@@ -19,11 +19,11 @@ def stages(seed: int) -> Stages:
     num, top = int(rng.integers(1, 4)), int(rng.integers(1, 6))
     spillable = rng.choice([0.0, 1.0, 1.0, 2.0, 3.0], top)
     order = np.lexsort((-np.arange(top), -spillable))
-    layers = rng.choice([3.0, 4.0, 5.0], top)
+    layers, copies = rng.choice([3.0, 4.0, 5.0], top), rng.choice([1.0, 1.0, 2.0], num)
     return Stages(
         time=np.concatenate((np.zeros((num, 1)), rng.choice([1.0, 2.0], (num, top))), 1).cumsum(1),
         extra=rng.choice([0.0, 10.0, 20.0, 40.0], (num, 4)),
-        memory=np.concatenate(([0.0], layers)).cumsum(),
+        memory=np.tile(np.concatenate(([0.0], layers)).cumsum(), (num, 1)) * copies[:, None],
         room=rng.choice([3.0, 5.0, 8.0, 30.0], (num, 4)),
         host=rng.choice([0.0, 1.0, 3.0, 10.0], (num, 4)),
         spillable=spillable,
@@ -43,7 +43,7 @@ def position(start: int, stop: int, top: int) -> int:
 def chosen(p: Stages, k: int, start: int, stop: int) -> list[int] | None:
     """Return the layers that spill; None where the stage does not fit."""
     at = position(start, stop, len(p.spillable))
-    need = p.memory[stop] - p.memory[start] - p.room[k, at]
+    need = p.memory[k, stop] - p.memory[k, start] - p.room[k, at]
     layers = [layer for layer in p.order if start <= layer < stop]
     for num in range(len(layers) + 1):
         away = sum(p.spillable[layer] for layer in layers[:num])

@@ -16,6 +16,8 @@ import numpy as np
 import yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from e2llm_opt.export.exported import Export, ExportCommand
 
 Cuts = list[tuple[tuple[str, int, int], ...]]
@@ -390,7 +392,8 @@ def ray_serve(export: Export, num_layers: int) -> Cuts:
             assert sum(counts) == num_layers
             assert config["engine_kwargs"]["pipeline_parallel_size"] == len(counts)
             bundles = config["placement_group_config"]["bundles"]
-            resources = [next(k for k in bundle if k != "GPU") for bundle in bundles]
+            named = [next(k for k in bundle if k != "GPU") for bundle in bundles]
+            resources = list(dict.fromkeys(named))  # one bundle a device
             assert len(resources) == len(counts)
             starts = np.cumsum([0, *counts])
             for r in range(config["deployment_config"]["num_replicas"]):
@@ -399,6 +402,104 @@ def ray_serve(export: Export, num_layers: int) -> Cuts:
                 found += [tuple(cut)]
     return sorted(found)
 
+
+# ---------------------------------------------------------------- devices a stage
+
+Degrees = dict[str, int]
+"""First device, or its node, of each stage: devices that share its layers."""
+
+
+def _of_commands(export: Export, server: str, size: str, stages: str) -> Degrees:
+    """Read the size of every rank; its GPUs must be as many as its own stages need."""
+    found = {}
+    for own in export.commands:
+        if server not in own.argv:
+            continue
+        degree, num = int(value(own, size)), int(value(own, stages))
+        here = 1 if has(own, "--node-rank") else num
+        gpus = own.env["CUDA_VISIBLE_DEVICES"].split(",")
+        assert len(gpus) == len(set(gpus)) == degree * here
+        found[own.device] = degree
+    return found
+
+
+def _of_pods(export: Export) -> Degrees:
+    found = {}
+    for own in manifests(export, "manifests.yaml"):
+        if own["kind"] != "Deployment" or "e2llm/stage" not in own["metadata"]["labels"]:
+            continue
+        (container,) = own["spec"]["template"]["spec"]["containers"]
+        words = container["command"]
+        degree = int(words[words.index("--tensor-parallel-size") + 1])
+        assert container["resources"]["limits"]["nvidia.com/gpu"] == degree
+        found[own["metadata"]["annotations"]["e2llm/device"]] = degree
+    return found
+
+
+def _of_graph(export: Export) -> Degrees:
+    graph = manifests(export, "dynamo.yaml")[0]
+    limits = []
+    if graph["apiVersion"].endswith("v1alpha1"):
+        services = [own for name, own in graph["spec"]["services"].items() if name != "Frontend"]
+        limits = [int(own["resources"]["limits"]["gpu"]) for own in services]
+    else:
+        for own in graph["spec"]["components"][1:]:
+            (container,) = own["podTemplate"]["spec"]["containers"]
+            limits.append(int(container["resources"]["limits"]["nvidia.com/gpu"]))
+    found = {}
+    for gpus, (_, _, args, node) in zip(limits, _dynamo_parts(graph), strict=True):
+        degree = int(args[args.index("--tensor-parallel-size") + 1])
+        num = int(args[args.index("--pipeline-parallel-size") + 1])
+        assert gpus == degree * (1 if "--node-rank" in args else num)
+        found[node] = degree
+    return found
+
+
+def _of_values(export: Export) -> Degrees:
+    found: Degrees = {}
+    for name, text in export.files.items():
+        if not name.startswith("values-"):
+            continue
+        own = next(
+            part for part in (_load(text)[r] for r in ("prefill", "decode")) if part["create"]
+        )
+        degree, (container,) = own["parallelism"]["tensor"], own["containers"]
+        assert f"--tensor-parallel-size {degree}" in " ".join(container["args"])
+        assert int(container["resources"]["limits"]["nvidia.com/gpu"]) == degree
+        found |= dict.fromkeys(own["acceleratorTypes"]["labelValues"], degree)
+    return found
+
+
+def _of_bundles(export: Export) -> Degrees:
+    """Read sizes; a stage has as many bundles, of a resource that its node offers as often."""
+    offers: dict[str, tuple[str, int]] = {}
+    for own in export.commands:
+        offered = json.loads(value(own, "--resources"))
+        assert int(value(own, "--num-gpus")) == sum(offered.values())
+        offers |= {name: (own.device, number) for name, number in offered.items()}
+    found = {}
+    for application in _load(export.files["serve.yaml"])["applications"]:
+        for config in application["args"]["llm_configs"]:
+            degree = config["engine_kwargs"]["tensor_parallel_size"]
+            bundles = config["placement_group_config"]["bundles"]
+            names = [next(k for k in bundle if k != "GPU") for bundle in bundles]
+            for name in dict.fromkeys(names):
+                device, number = offers[name]
+                assert names.count(name) == number == degree
+                found[device] = degree
+    return found
+
+
+DEGREES: dict[str, Callable[[Export], Degrees]] = {
+    "vllm": lambda one: _of_commands(
+        one, "serve", "--tensor-parallel-size", "--pipeline-parallel-size"
+    ),
+    "sglang": lambda one: _of_commands(one, "sglang.launch_server", "--tp-size", "--pp-size"),
+    "kubernetes": _of_pods,
+    "dynamo": _of_graph,
+    "llm-d": _of_values,
+    "ray-serve": _of_bundles,
+}
 
 PARSERS = {
     "llama.cpp": llama_cpp,

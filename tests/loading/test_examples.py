@@ -25,6 +25,7 @@ def test_the_examples_are_those_of_the_readme() -> None:
         "campus-fog",
         "day-and-night",
         "e2llm-testbed",
+        "gpu-server",
         "homelab",
         "jetson-fleet",
         "raspberry-cluster",

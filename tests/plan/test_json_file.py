@@ -68,7 +68,8 @@ def test_keys_stand_in_the_order_of_the_design() -> None:
         *("prefill_time_s", "decode_time_s"),
         *("prefill_time_interval_s", "decode_time_interval_s", "next_hop"),
     ]
-    assert list(stage) == [field.name for field in fields(Stage)]
+    names = [field.name for field in fields(Stage)]
+    assert list(stage) == [name for name in names if name != "tensor_parallel"]
     assert dump_json(sample_plan()).endswith("}\n")
 
 

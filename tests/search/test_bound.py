@@ -48,7 +48,7 @@ def test_no_replica_exceeds_what_the_relaxation_says_and_refined_ones_are_the_be
     devices = search.candidates.concrete(group)
     for role in engine_roles(problem):
         best = best_rate(search.candidates.figures, devices, role)
-        relaxation, counts = bound.relaxation, bound.refiner.counts(group)[None]
+        relaxation, counts = bound.relaxation, bound.relaxation.counts(group)[None]
         phase = relaxation.rates if role is Role.MIXED else relaxation.rates_of_phase
         without = best_rate(search.candidates.figures, devices, role, has_cards=False)
         assert best <= without <= phase(role, counts)[0] * (1 + 1e-9)

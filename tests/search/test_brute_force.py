@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from e2llm_opt.problem import Problem
-    from e2llm_opt.search.candidates import Candidate, Group
+    from e2llm_opt.search.candidate import Candidate, Group
     from e2llm_opt.search.evaluate import Outcome
     from e2llm_opt.search.ranking import Key
     from e2llm_opt.search.variant import Variant
@@ -97,7 +97,9 @@ def placed(search: Search, chosen: Sequence[Candidate]) -> tuple[Candidate, ...]
     found = []
     for candidate in chosen:
         rows = [waiting[k].pop(0) for k in candidate.group]
-        found.append(moved(candidate, search.candidates.concrete(candidate.group), rows))
+        old = search.candidates.concrete(candidate.group)
+        there = moved(search.candidates.costs, candidate, old, rows)
+        found += [] if there is None else [there]
     return tuple(found)
 
 

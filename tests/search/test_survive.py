@@ -29,7 +29,7 @@ from tests.search.test_roles import cluster
 from tests.strategies import problems
 
 if TYPE_CHECKING:
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
 
 NO_FINALS = Finals(arrivals=())
 

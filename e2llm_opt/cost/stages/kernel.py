@@ -23,7 +23,7 @@ class Stages(NamedTuple):
     extra: Floats
     """Fixed time by position [K, 4] [s]."""
     memory: Floats
-    """Prefix sums of layer bytes [L+1] [bytes]."""
+    """Prefix sums of layer bytes [K, L+1] [bytes]."""
     room: Floats
     """Device memory for layers by position [K, 4] [bytes]."""
     host: Floats
@@ -45,7 +45,7 @@ def first_spilled(p: Stages, k: int, start: int, stop: int) -> int:
     0 where nothing must spill, -1 where not even spilling helps.
     """
     position = (1 if start == 0 else 0) + (2 if stop == len(p.spillable) else 0)
-    need = p.memory[stop] - p.memory[start] - p.room[k, position]
+    need = p.memory[k, stop] - p.memory[k, start] - p.room[k, position]
     if need <= 0.0:
         return 0
     spilled = 0.0

@@ -15,17 +15,16 @@ from e2llm_opt.export.front_door import endpoint
 from e2llm_opt.export.process import Health, Launch, Process
 from e2llm_opt.export.refusal import (
     NotExpressibleError,
-    cuts_of,
     equal_cuts,
     equal_share_fits,
     plan_text,
+    refuse_shared,
     refuse_spilled,
 )
 from e2llm_opt.export.scripts import numeric
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
-    from e2llm_opt.export.refusal import Cut
     from e2llm_opt.export.setup import ReplicaSetup, Setup, StageSetup
 
 _ROOT_PORT: Final = 9990
@@ -38,6 +37,7 @@ _NEEDS: Final = "`dllama` and `dllama-api` of distributed-llama, on PATH."
 def launch(setup: Setup) -> Launch:
     """Return a root and workers for replicas that are equal shares; refuse all others."""
     refuse_formats("distributed-llama", setup)
+    refuse_shared(setup, "distributed-llama")
     refuse_spilled(setup, "distributed-llama keeps all weights in memory")
     if not all(_is_expressible(setup, replica) for replica in setup.replicas):
         raise _refusal(setup)
@@ -90,7 +90,7 @@ def _fits(setup: Setup, replica: ReplicaSetup, stage: StageSetup, num_nodes: int
 
 def _refusal(setup: Setup) -> NotExpressibleError:
     """Return the reason, with equal shares over the most devices that are legal and fit."""
-    found: list[tuple[ReplicaSetup, list[Cut]]] = []
+    found: list[tuple[ReplicaSetup, list[tuple[str, int, int]]]] = []
     words = []
     for replica in setup.replicas:
         cuts = _nearest(setup, replica)
@@ -110,9 +110,9 @@ def _refusal(setup: Setup) -> NotExpressibleError:
     )
 
 
-def _nearest(setup: Setup, replica: ReplicaSetup) -> list[Cut]:
+def _nearest(setup: Setup, replica: ReplicaSetup) -> list[tuple[str, int, int]]:
     if _is_expressible(setup, replica):
-        return cuts_of(replica)
+        return [(stage.device, stage.start, stage.stop) for stage in replica.stages]
     by_memory = sorted(replica.stages, key=lambda own: -own.stage.memory_bytes.capacity)
     for number in range(len(by_memory), 0, -1):
         chosen = sorted(by_memory[:number], key=lambda own: own.index)

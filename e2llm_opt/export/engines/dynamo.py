@@ -21,7 +21,7 @@ from e2llm_opt.export.engines.vllm import (
 from e2llm_opt.export.formats import refuse_formats
 from e2llm_opt.export.names import label
 from e2llm_opt.export.process import Launch, Process
-from e2llm_opt.export.refusal import refuse_spilled
+from e2llm_opt.export.refusal import refuse_spilled, refuse_unlike_degrees
 from e2llm_opt.export.scripts import command_script
 from e2llm_opt.export.yaml_text import yaml_text
 from e2llm_opt.problem import Role
@@ -39,6 +39,7 @@ def launch(setup: Setup) -> Launch:
     """Return the custom resource, and a Service for each replica that spans hosts."""
     refuse_formats("dynamo", setup)
     refuse_spilled(setup, "--cpu-offload-gb knows bytes a GPU, not layers")
+    refuse_unlike_degrees(setup, "--tensor-parallel-size")
     inside = setup.with_hosts(
         lambda own, stage: stage.host if own.is_on_one_host else f"{own.label}-0"
     )
@@ -204,9 +205,9 @@ def _owners(own: Process) -> tuple[ReplicaSetup, StageSetup]:
 
 
 def _num_gpus(own: Process) -> int:
-    """Return 1, or all of a replica whose stages share a host and so one pod."""
-    replica, _ = _owners(own)
-    return 1 if "--nnodes" in own.argv else len(replica.stages)
+    """Return those of a stage, or all of a replica whose stages share a host and so one pod."""
+    replica, stage = _owners(own)
+    return stage.degree if "--nnodes" in own.argv else len(replica.devices)
 
 
 def _component(own: Process) -> str:

@@ -14,7 +14,7 @@ from e2llm_opt.export.addresses import Ports
 from e2llm_opt.export.engines.exo_script import PLACE
 from e2llm_opt.export.formats import refuse_formats
 from e2llm_opt.export.process import Endpoint, Health, Launch, Process
-from e2llm_opt.export.refusal import refuse_spilled
+from e2llm_opt.export.refusal import refuse_shared, refuse_spilled
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def launch(setup: Setup) -> Launch:
     """Return exo on every device, the instances as JSON, and the script that posts them."""
     refuse_formats("exo", setup)
     refuse_spilled(setup, "exo keeps every layer where it runs")
+    _refuse_partly_shared(setup)
     ports = Ports()
     has_roles = any(own.role is not Role.MIXED for own in setup.replicas)
     env = {"EXO_LIBP2P_NAMESPACE": "e2llm-opt"}
@@ -35,7 +36,7 @@ def launch(setup: Setup) -> Launch:
         env["ENABLE_DISAGGREGATION"] = "true"
     processes = []
     for replica in setup.replicas:
-        for stage in replica.stages:
+        for stage in replica.devices:
             port = ports.take(stage.host, stage.port or _PORT)
             processes.append(
                 Process(
@@ -68,23 +69,31 @@ def launch(setup: Setup) -> Launch:
     )
 
 
+def _refuse_partly_shared(setup: Setup) -> None:
+    """Refuse replicas of several stages, some of them of several devices."""
+    if any(len(own.stages) > 1 and len(own.devices) > len(own.stages) for own in setup.replicas):
+        refuse_shared(setup, "exo, but for one that has all devices of a replica,")
+
+
 def _instance(setup: Setup, replica: ReplicaSetup) -> dict[str, Any]:
     """Return the body of ``POST /instance``, devices standing for the node ids of a running exo."""
-    runners = {f"{replica.label}-{stage.index}": stage for stage in replica.stages}
+    runners = {f"{replica.label}-{rank}": own for rank, own in enumerate(replica.devices)}
+    shared = {"sharding": "Tensor"} if replica.degree > 1 else {}
     return {
         "instance": {
             "instance_id": replica.label,
+            **shared,
             "shard_assignments": {
                 "model_id": setup.model,
                 "runner_to_shard": {
                     name: {
-                        "device_rank": stage.index,
-                        "world_size": len(replica.stages),
+                        "device_rank": rank,
+                        "world_size": len(runners),
                         "start_layer": stage.start,
                         "end_layer": stage.stop,
                         "n_layers": setup.num_layers,
                     }
-                    for name, stage in runners.items()
+                    for rank, (name, stage) in enumerate(runners.items())
                 },
                 "node_to_runner": {stage.device: name for name, stage in runners.items()},
             },

@@ -52,7 +52,7 @@ def placed(url, meta, wanted, nodes):
     query = urllib.parse.urlencode(
         {
             "model_id": ours["model_id"],
-            "sharding": "Pipeline",
+            "sharding": wanted.get("sharding", "Pipeline"),
             "instance_meta": meta,
             "min_nodes": len(ours["runner_to_shard"]),
         }

@@ -107,7 +107,15 @@ def _in_pods(setup: Setup, inner: str) -> Setup:
         replace(
             own,
             stages=tuple(
-                replace(s, gpu_number=0, engine_device=s.engine_device or _in_pod_name(s.is_cpu))
+                replace(
+                    s,
+                    gpu_number=0,
+                    engine_device=s.engine_device or _in_pod_name(s.is_cpu),
+                    others=tuple(
+                        replace(other, gpu_number=i, engine_device="")
+                        for i, other in enumerate(s.others, start=1)
+                    ),
+                )
                 for s in own.stages
             ),
         )

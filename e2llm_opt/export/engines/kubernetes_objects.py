@@ -100,7 +100,7 @@ def pod_spec(pod: Pod) -> dict[str, Any]:
         container["ports"] = [{"containerPort": own.port}]
         container["readinessProbe"] = _probe(own)
     if own.stage is not None and not own.stage.is_cpu:
-        container["resources"] = {"limits": {gpu_resource(own.stage.type): 1}}
+        container["resources"] = {"limits": {gpu_resource(own.stage.type): own.stage.degree}}
     volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
     mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108 - in the pod
     if pod.model:

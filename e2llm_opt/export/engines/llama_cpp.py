@@ -16,7 +16,7 @@ from e2llm_opt.export.differences import head_warnings, roles_dropped
 from e2llm_opt.export.formats import is_quantised_cache, refuse_formats
 from e2llm_opt.export.front_door import endpoint
 from e2llm_opt.export.process import Endpoint, Health, Launch, Process
-from e2llm_opt.export.refusal import NotExpressibleError
+from e2llm_opt.export.refusal import NotExpressibleError, refuse_shared
 from e2llm_opt.export.scripts import command_script, numeric
 from e2llm_opt.problem import Role
 from e2llm_opt.units import GIB, MBIT_PER_S
@@ -59,6 +59,7 @@ class _Place:
 def launch(setup: Setup) -> Launch:
     """Return workers and servers of every replica; roles are dropped with a warning."""
     refuse_formats("llama.cpp", setup)
+    refuse_shared(setup, "llama.cpp")
     _refuse_ipv6(setup)
     warnings = [_OPEN] if any(len(own.stages) > 1 for own in setup.replicas) else []
     warnings += head_warnings(setup, "llama.cpp")

@@ -25,12 +25,14 @@ from e2llm_opt.export.formats import refuse_formats
 from e2llm_opt.export.names import label
 from e2llm_opt.export.process import Launch, Process
 from e2llm_opt.export.refusal import (
+    Cut,
     NotExpressibleError,
     cuts_of,
     equal_cuts,
     equal_share_fits,
     plan_text,
     refuse_spilled,
+    refuse_unlike_degrees,
 )
 from e2llm_opt.export.scripts import command_script
 from e2llm_opt.export.yaml_text import yaml_text
@@ -50,6 +52,7 @@ def launch(setup: Setup) -> Launch:
     """Return values for one release a replica; unequal stages across hosts are refused."""
     refuse_formats("llm-d", setup)
     refuse_spilled(setup, "--cpu-offload-gb knows bytes a GPU, not layers")
+    refuse_unlike_degrees(setup, "--tensor-parallel-size")
     _refuse_templates(setup)
     _refuse_unequal_stages(setup)
     ports = Ports()
@@ -115,8 +118,10 @@ def _has_equal(setup: Setup, replica: ReplicaSetup) -> bool:
     return setup.num_layers % number == 0 and fits
 
 
-def _equal(setup: Setup, replica: ReplicaSetup) -> list[tuple[str, int, int]]:
-    return equal_cuts([stage.device for stage in replica.stages], setup.num_layers)
+def _equal(setup: Setup, replica: ReplicaSetup) -> list[Cut]:
+    parts = equal_cuts([stage.device for stage in replica.stages], setup.num_layers)
+    whole = {stage.device: stage.stage.devices for stage in replica.stages}
+    return [(whole[name], start, stop) for name, start, stop in parts]
 
 
 def _process(setup: Setup, replica: ReplicaSetup, ports: Ports) -> Process:
@@ -175,7 +180,10 @@ def _values(setup: Setup, replica: ReplicaSetup, process: Process) -> dict[str, 
         used: {
             "create": True,
             "replicas": 1,
-            "parallelism": {"tensor": 1, "workers": len(replica.stages) if multinode else 1},
+            "parallelism": {
+                "tensor": replica.degree,
+                "workers": len(replica.stages) if multinode else 1,
+            },
             "acceleratorTypes": {
                 "labelKey": "kubernetes.io/hostname",
                 "labelValues": list(dict.fromkeys(stage.host for stage in replica.stages)),
@@ -189,7 +197,8 @@ def _values(setup: Setup, replica: ReplicaSetup, process: Process) -> dict[str, 
 def _container(
     setup: Setup, replica: ReplicaSetup, process: Process, *, multinode: bool
 ) -> dict[str, Any]:
-    gpus = {gpu_resource(replica.first.type): str(1 if multinode else len(replica.stages))}
+    num_gpus = replica.degree if multinode else len(replica.devices)
+    gpus = {gpu_resource(replica.first.type): str(num_gpus)}
     container: dict[str, Any] = {
         "name": "vllm",
         "image": setup.options.image or _IMAGE,

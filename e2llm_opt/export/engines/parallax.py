@@ -9,7 +9,7 @@ from e2llm_opt.export.differences import head_warnings, roles_dropped
 from e2llm_opt.export.formats import dtype, refuse_formats
 from e2llm_opt.export.front_door import endpoint
 from e2llm_opt.export.process import Health, Launch, Process
-from e2llm_opt.export.refusal import refuse_spilled
+from e2llm_opt.export.refusal import refuse_shared, refuse_spilled
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ _NEEDS: Final = "`parallax`, on PATH (with SGLang or vLLM on CUDA, with MLX on A
 def launch(setup: Setup) -> Launch:
     """Return one process a stage; roles are dropped with a warning."""
     refuse_formats("parallax", setup)
+    refuse_shared(setup, "parallax")
     refuse_spilled(setup, "parallax keeps every layer where it runs")
     has_roles = any(own.role is not Role.MIXED for own in setup.replicas)
     warnings = head_warnings(setup, "parallax")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from e2llm_opt.export.addresses import Ports, is_ipv6, is_numeric
 from e2llm_opt.export.formats import dtype, refuse_formats
 from e2llm_opt.export.process import Health, Launch, Process
-from e2llm_opt.export.refusal import refuse_spilled
+from e2llm_opt.export.refusal import refuse_shared, refuse_spilled
 from e2llm_opt.problem import Role
 from e2llm_opt.units import GIB
 
@@ -27,6 +27,7 @@ _NEEDS: Final = "Python with `petals`, on every device and for every client."
 def launch(setup: Setup) -> Launch:
     """Return one server a stage; clients choose among replicas by their swarm."""
     refuse_formats("petals", setup)
+    refuse_shared(setup, "petals")
     refuse_spilled(setup, "petals keeps every block where it runs")
     ports = Ports()
     processes = [

@@ -14,7 +14,7 @@ from e2llm_opt.export.differences import head_warnings, roles_dropped
 from e2llm_opt.export.formats import is_quantised_cache, refuse_formats
 from e2llm_opt.export.front_door import endpoint
 from e2llm_opt.export.process import Health, Launch, Process
-from e2llm_opt.export.refusal import NotExpressibleError, refuse_spilled
+from e2llm_opt.export.refusal import NotExpressibleError, refuse_shared, refuse_spilled
 from e2llm_opt.export.scripts import numeric
 from e2llm_opt.problem import Role
 
@@ -32,6 +32,7 @@ _NEEDS: Final = "`llama-server` and `llama-cli` of prima.cpp (not of llama.cpp),
 def launch(setup: Setup) -> Launch:
     """Return one process a stage; roles are dropped with a warning."""
     refuse_formats("prima.cpp", setup)
+    refuse_shared(setup, "prima.cpp")
     refuse_spilled(setup, "-ngl moves whole layers, not their feed-forward part")
     _refuse_long_rings(setup)
     warnings = head_warnings(setup, "prima.cpp")

@@ -21,7 +21,12 @@ from e2llm_opt.export.engines.vllm import (
 )
 from e2llm_opt.export.formats import KV_CACHE, dtype, refuse_formats
 from e2llm_opt.export.process import Health, Launch, Process
-from e2llm_opt.export.refusal import NotExpressibleError, mixed_text, refuse_spilled
+from e2llm_opt.export.refusal import (
+    NotExpressibleError,
+    mixed_text,
+    refuse_spilled,
+    refuse_unlike_degrees,
+)
 from e2llm_opt.export.scripts import command_script, numeric
 from e2llm_opt.export.yaml_text import yaml_text
 from e2llm_opt.problem import Role
@@ -40,6 +45,7 @@ def launch(setup: Setup) -> Launch:
     """Return Ray nodes, and the applications as a file for ``serve deploy``."""
     refuse_formats("ray-serve", setup)
     refuse_spilled(setup, "--cpu-offload-gb knows bytes a GPU, not layers")
+    refuse_unlike_degrees(setup, "tensor_parallel_size")
     _refuse_unlike_roles(setup)
     _refuse_other_order(setup)
     head = setup.replicas[0].first
@@ -76,7 +82,7 @@ def launch(setup: Setup) -> Launch:
 
 def _refuse_unlike_roles(setup: Setup) -> None:
     for role in (Role.PREFILL, Role.DECODE):
-        shapes = {(own.layer_counts, own.slots) for own in setup.of_role(role)}
+        shapes = {(own.layer_counts, own.degree, own.slots) for own in setup.of_role(role)}
         if len(shapes) > 1:
             raise NotExpressibleError(
                 "unlike replicas of one role",
@@ -109,12 +115,13 @@ def _node(members: list[tuple[ReplicaSetup, StageSetup]], head: StageSetup) -> P
     """Return the Ray node of one host, which offers a resource for each of its stages."""
     replica, first = members[0]
     is_head = first.host == head.host
-    argv = ["ray", "start", "--block", "--num-gpus", str(len(members))]
+    num_gpus = sum(stage.degree for _, stage in members)
+    argv = ["ray", "start", "--block", "--num-gpus", str(num_gpus)]
     if is_head:
         argv += ["--head", "--port", str(_GCS_PORT)]
     else:
         argv += ["--address", f"{in_url(head.host)}:{_GCS_PORT}"]
-    offered = {_resource(own.role, own, stage): 1 for own, stage in members}
+    offered = {_resource(own.role, own, stage): stage.degree for own, stage in members}
     argv += ["--node-ip-address", first.host, "--resources", json.dumps(offered)]
     places = ", ".join(f"{own.id} stage {stage.index}" for own, stage in members)
     return Process(
@@ -170,7 +177,7 @@ def _config(setup: Setup, replicas: tuple[ReplicaSetup, ...]) -> dict[str, Any]:
     one = replicas[0]
     engine: dict[str, Any] = {
         "pipeline_parallel_size": len(one.stages),
-        "tensor_parallel_size": 1,
+        "tensor_parallel_size": one.degree,
         "max_model_len": setup.context_tokens,
         "max_num_seqs": one.slots,
         "kv_cache_dtype": KV_CACHE["ray-serve"][setup.kv_cache],
@@ -183,7 +190,7 @@ def _config(setup: Setup, replicas: tuple[ReplicaSetup, ...]) -> dict[str, Any]:
         engine["dtype"] = dtype(setup)
     if one.role is not Role.MIXED:
         engine["kv_transfer_config"] = dict(_KV)
-    bundles = [{"GPU": 1, _resource(one.role, one, stage): 1} for stage in one.stages]
+    bundles = [{"GPU": 1, _resource(one.role, one, device): 1} for device in one.devices]
     return {
         "model_loading_config": {"model_id": setup.model_name, "model_source": setup.model},
         "engine_kwargs": engine,

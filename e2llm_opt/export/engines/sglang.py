@@ -16,7 +16,12 @@ from e2llm_opt.export.engines.vllm import partition, visible_devices
 from e2llm_opt.export.formats import KV_CACHE, dtype, refuse_formats
 from e2llm_opt.export.front_door import endpoint, pool_endpoint
 from e2llm_opt.export.process import Health, Launch, Process
-from e2llm_opt.export.refusal import NotExpressibleError, mixed_text, refuse_spilled
+from e2llm_opt.export.refusal import (
+    NotExpressibleError,
+    mixed_text,
+    refuse_spilled,
+    refuse_unlike_degrees,
+)
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
@@ -41,6 +46,7 @@ def launch(setup: Setup) -> Launch:
     """Return the servers of every replica, and the router in front of them."""
     refuse_formats("sglang", setup)
     refuse_spilled(setup, "--cpu-offload-gb knows bytes a GPU, not layers")
+    refuse_unlike_degrees(setup, "--tp-size")
     _refuse_slow_transfers(setup)
     ports = Ports()
     processes: list[Process] = []
@@ -124,7 +130,7 @@ def _servers(
 
 
 def _flags(setup: Setup, replica: ReplicaSetup) -> list[str]:
-    argv = ["--pp-size", str(len(replica.stages)), "--tp-size", "1"]
+    argv = ["--pp-size", str(len(replica.stages)), "--tp-size", str(replica.degree)]
     argv += ["--context-length", str(setup.context_tokens)]
     argv += ["--max-running-requests", str(replica.slots)]
     if dtype(setup):

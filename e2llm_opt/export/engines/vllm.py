@@ -16,7 +16,7 @@ from e2llm_opt.export.differences import head_warnings, uneven_shares
 from e2llm_opt.export.formats import KV_CACHE, dtype, refuse_formats
 from e2llm_opt.export.front_door import endpoint, pool_endpoint
 from e2llm_opt.export.process import Health, Launch, Process
-from e2llm_opt.export.refusal import refuse_spilled
+from e2llm_opt.export.refusal import refuse_spilled, refuse_unlike_degrees
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def launch(setup: Setup) -> Launch:
     """Return the servers of every replica, and the proxy between PREFILL and DECODE ones."""
     refuse_formats("vllm", setup)
     refuse_spilled(setup, "--cpu-offload-gb knows bytes a GPU, not layers")
+    refuse_unlike_degrees(setup, "--tensor-parallel-size")
     ports = Ports()
     processes: list[Process] = []
     servers: dict[str, Process] = {}
@@ -98,7 +99,8 @@ def partition(replica: ReplicaSetup) -> str:
 
 def flags(setup: Setup, replica: ReplicaSetup) -> list[str]:
     """Return the flags that say what one replica holds, the same on all its stages."""
-    argv = ["--pipeline-parallel-size", str(len(replica.stages)), "--tensor-parallel-size", "1"]
+    argv = ["--pipeline-parallel-size", str(len(replica.stages))]
+    argv += ["--tensor-parallel-size", str(replica.degree)]
     argv += ["--max-model-len", str(setup.context_tokens), "--max-num-seqs", str(replica.slots)]
     if dtype(setup):
         argv += ["--dtype", dtype(setup)]
@@ -135,9 +137,11 @@ def transfer_config(role: Role) -> str:
 
 
 def visible_devices(stages: Sequence[StageSetup]) -> dict[str, str]:
-    """Return the variables that choose GPUs of a host, in pipeline order."""
+    """Return the variables that choose GPUs of a host, stage by stage in pipeline order."""
     numbers = [
-        "".join(c for c in s.engine_device if c.isdecimal()) or str(s.gpu_number) for s in stages
+        "".join(c for c in own.engine_device if c.isdecimal()) or str(own.gpu_number)
+        for stage in stages
+        for own in stage.members
     ]
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(numbers)}
 

@@ -52,7 +52,7 @@ class Relaxation:
     costs
         Of the problem.
     rows
-        Device rows of each class that may be used [K]; the first ones stand for all.
+        Unit rows of each class that may be used [K]; the first ones stand for all.
     most_devices
         In one group.
     cards
@@ -72,6 +72,7 @@ class Relaxation:
         self._heads = np.array([own[0] for own in rows])
         self._seconds = np.array([own[min(1, len(own) - 1)] for own in rows])
         self._is_alone = np.array([len(own) == 1 for own in rows])
+        self._sizes = costs.tables.num_devices[self._heads]
         problem = costs.problem
         self._starts = allowed_starts(problem)
         self.rules = Rules(
@@ -87,7 +88,7 @@ class Relaxation:
     def rates(self, role: Role, counts: Ints) -> Floats:
         """Return a rate that no replica of each group can exceed in *role* [G] [1/s].
 
-        *counts* are devices of each class [G, K]; some may idle. 0 where the role is impossible.
+        *counts* are units of each class [G, K]; some may idle. 0 where the role is impossible.
         """
         counts = np.ascontiguousarray(counts, dtype=np.int64)
         if role is Role.MIXED:
@@ -119,23 +120,31 @@ class Relaxation:
         return times(self._windows, self._loads, self.rules, count, float(rate))[1]
 
     def large(self, role: Role, size: int) -> list[Large]:
-        """Return over-estimates of all groups of *size* devices or more, by range of batches."""
+        """Return over-estimates of all groups of *size* devices or more, by range of batches.
+
+        Of units: t devices that take a time together are busy for t times as long in all, a
+        pipeline of so many devices has fewer stages, and each device has its share of the room.
+        """
         costs = self._costs
         memory = costs.memory_prefix(0)[-1]
         group = Group(
             num_layers=costs.problem.model.num_layers,
-            size=size,
+            size=-(-size // int(self._sizes.max())),
             slots=self.entries[0].most,
             weights=float(memory),
             cache=float(costs.memory_prefix(1)[-1] - memory),
-            room=costs.room()[self._heads].max(axis=1)
-            + costs.spill_rule.host[self._heads].max(axis=1),
+            room=(
+                costs.room()[self._heads].max(axis=1)
+                + costs.spill_rule.host[self._heads].max(axis=1)
+            )
+            / self._sizes,
         )
         chunk = self._step(prefill_demand(costs))
         if role is Role.PREFILL:
             found = [prefill_large(chunk, self.rules, group)]
         else:
             found = self._large_of_batches(role, chunk, group)
+        found = [one._replace(busy=one.busy * self._sizes) for one in found]
         if role is Role.MIXED:
             return found
         layers = kv_bytes(costs.tables, costs.prompt_tokens)

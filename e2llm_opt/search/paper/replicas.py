@@ -10,7 +10,8 @@ from e2llm_opt.partition.partition import decode_demand, prefill_demand
 from e2llm_opt.problem import Role
 
 if TYPE_CHECKING:
-    from e2llm_opt.search.candidates import Candidate, Candidates, Group
+    from e2llm_opt.search.candidate import Candidate, Group
+    from e2llm_opt.search.candidates import Candidates
 
 MOST_SLOTS = 16
 """Most requests a replica whose speed the paper profiles."""

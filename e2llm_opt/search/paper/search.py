@@ -17,7 +17,7 @@ from e2llm_opt.search.variant import Variant
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from e2llm_opt.search.candidates import Candidate, Group
+    from e2llm_opt.search.candidate import Candidate, Group
     from e2llm_opt.search.evaluate import Evaluator, Outcome
     from e2llm_opt.search.paper.operators import Genome
     from e2llm_opt.search.rules import Rules
@@ -165,5 +165,6 @@ class PaperSearch:
             replica = self._replicas.find(group).in_role(role)
             rows = [waiting[k].pop(0) for k in group]
             if replica is not None:  # roles are given to replicas that can play them
-                placed.append(moved(replica, candidates.concrete(group), rows))
+                there = moved(candidates.costs, replica, candidates.concrete(group), rows)
+                placed += [] if there is None else [there]
         return placed

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.problem import Problem
-    from e2llm_opt.search.candidates import Group
+    from e2llm_opt.search.candidate import Group
     from e2llm_opt.search.evaluate import Evaluator, Outcome
     from e2llm_opt.search.variant import Variant
 

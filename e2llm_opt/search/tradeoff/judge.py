@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from e2llm_opt.search.candidates import Group
+    from e2llm_opt.search.candidate import Group
     from e2llm_opt.search.evaluate import Evaluator, Roled
     from e2llm_opt.search.search import Search
     from e2llm_opt.search.tradeoff.front import Archive

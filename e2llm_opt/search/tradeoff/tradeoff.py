@@ -224,11 +224,12 @@ class Tradeoff:
     def _labels(self) -> Iterator[Labels]:
         """Yield the groupings of the front, and each of their replicas alone."""
         place = {d: i for i, d in enumerate(self.search.devices)}
+        units = self.search.evaluator.costs.units
         found: dict[bytes, Labels] = {}
         for member in self.archive.members():
             whole = np.full(len(place), UNUSED, dtype=np.int64)
             for number, replica in enumerate(member.outcome.replicas):
-                rows = [place[d] for d, _, _ in replica.cut]
+                rows = [place[d] for d in units.devices(replica.cut)]
                 whole[rows] = number
                 one = np.full(len(place), UNUSED, dtype=np.int64)
                 one[rows] = 0
