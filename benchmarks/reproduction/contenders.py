@@ -19,7 +19,8 @@ from e2llm_opt.cost.pipeline import Decode, decode_stages
 from e2llm_opt.planners import planner_named
 from e2llm_opt.search.rank_by_simulation import actors_of_outcome
 from e2llm_opt.search.stop import Stop
-from e2llm_opt.simulate.simulate import Simulator, actors_of
+from e2llm_opt.simulate.cast import actors_of
+from e2llm_opt.simulate.simulate import Simulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

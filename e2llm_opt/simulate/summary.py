@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.simulate import statistics
-from e2llm_opt.simulate.simulate import actors_of
+from e2llm_opt.simulate.cast import actors_of
 from e2llm_opt.simulate.usage import usage_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import pytest
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.cost.pipeline import decode, prefill_of_lengths
 from e2llm_opt.cost.transfer import kv_routes
-from e2llm_opt.simulate.simulate import actors_of, default_warmup, simulate
+from e2llm_opt.simulate.cast import actors_of
+from e2llm_opt.simulate.simulate import default_warmup, simulate
 from e2llm_opt.simulate.usage import batch_seconds
 from e2llm_opt.workload.arrivals import draw_arrivals
 from tests.simulate.small import ON_BOTH, ON_DESKTOP, ON_MAC, plan, problem, trace
