@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from e2llm_opt.search.progress import Progress as Progress
     from e2llm_opt.search.rank_by_simulation import Finals as Finals
     from e2llm_opt.search.stop import Stop as Stop
+    from e2llm_opt.simulate.changes import Changes as Changes
+    from e2llm_opt.simulate.changes import Failure as Failure
     from e2llm_opt.simulate.simulate import Simulation as Simulation
     from e2llm_opt.simulate.simulate import simulate as simulate
     from e2llm_opt.solve import plan as plan
@@ -87,6 +89,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Calibration": "calibrate.calibration",
+    "Changes": "simulate.changes",
     "ComparisonRow": "compare",
     "ComparisonTerms": "compare",
     "Constraints": "constraints",
@@ -95,6 +98,7 @@ _HOME = {
     "Export": "export.exported",
     "ExportCommand": "export.exported",
     "ExportOptions": "export.options",
+    "Failure": "simulate.changes",
     "Fault": "errors",
     "Finals": "search.rank_by_simulation",
     "Infeasible": "plan.infeasible",

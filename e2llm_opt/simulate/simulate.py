@@ -116,9 +116,12 @@ class Simulation:
     @property
     def span_s(self) -> float:
         """From the first arrival to the last token [s]."""
-        arrival_s = self.arrivals.arrival_s
-        end = float(np.nanmax(self.finish_s, initial=arrival_s[-1]))
-        return max(end - float(arrival_s[0]), 1e-300)
+        return max(self.end_s - float(self.arrivals.arrival_s[0]), 1e-300)
+
+    @property
+    def end_s(self) -> float:
+        """Time of the last token, or of the last arrival where that is later [s]."""
+        return float(np.nanmax(self.finish_s, initial=self.arrivals.arrival_s[-1]))
 
     def write_records(self, path: str | os.PathLike[str]) -> None:
         """Write one row a request to a ``.csv`` or ``.parquet`` file, times in seconds.
