@@ -80,6 +80,8 @@ if TYPE_CHECKING:
     from e2llm_opt.sweep.sweep import sweep as sweep
     from e2llm_opt.sweep.table import SweepRow as SweepRow
     from e2llm_opt.workload.arrivals import draw_arrivals as draw_arrivals
+    from e2llm_opt.workload.scenarios import Risk as Risk
+    from e2llm_opt.workload.scenarios import Scenario as Scenario
     from e2llm_opt.workload.trace import Trace as Trace
     from e2llm_opt.workload.trace import read_trace as read_trace
     from e2llm_opt.workload.workload import Lengths as Lengths
@@ -123,9 +125,11 @@ _HOME = {
     "Readings": "loading.measurements",
     "Replica": "plan.plan",
     "Report": "check.verdict",
+    "Risk": "workload.scenarios",
     "Role": "problem",
     "Route": "plan.plan",
     "Runtime": "runtime",
+    "Scenario": "workload.scenarios",
     "Simulation": "simulate.simulate",
     "Stage": "plan.plan",
     "Stop": "search.stop",

@@ -183,6 +183,7 @@ def traced(problem: Problem, trace: Trace) -> Problem:
         prompt=prompt,
         output=output,
         context_tokens=max(problem.workload.context_tokens, context),
+        scenarios=(),
     )
     return replace(problem, workload=workload)
 

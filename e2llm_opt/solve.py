@@ -6,7 +6,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from e2llm_opt import __version__
 from e2llm_opt.errors import InputError
@@ -118,6 +118,7 @@ def plans(
         When *top* is not positive, and as :func:`plan`.
     """
     from e2llm_opt.cost.costs import costs_of  # noqa: PLC0415 - numpy and numba come with it
+    from e2llm_opt.planners.single_loads import offer_single_loads  # noqa: PLC0415
     from e2llm_opt.search.progress import Interruption  # noqa: PLC0415
     from e2llm_opt.search.stop import Stop  # noqa: PLC0415
 
@@ -128,7 +129,10 @@ def plans(
     began = time.monotonic()
     limits = stop or Stop()
     run = planner_named(planner)(costs_of(problem), progress)
+    mean = None
     with Interruption() as interruption, _evolver(islands) as run.search.evolver:
+        if problem.workload.scenarios and planner == OURS:
+            mean = offer_single_loads(run.search, limits, seed, progress)
         run.run(limits, seed)
         run.search.exact.bind(limits)
         chosen, lines = _ranked(run, top, finals, (limits, seed, progress))
@@ -139,9 +143,9 @@ def plans(
             raise KeyboardInterrupt
         return run.explain(seed)
     notes = (_INTERRUPTED,) if interruption.happened else ()
-    asked = planner, limits.method, seed, None if islands is None else islands.num
+    asked = Asked(planner, limits.method, seed, None if islands is None else islands.num)
     return tuple(
-        _document(run, (rank, outcome), (notes, lines), asked, began)
+        document(run, outcome, asked, rank=rank, said=Said(notes, lines, mean), began=began)
         for rank, outcome in enumerate(chosen, start=1)
     )
 
@@ -207,6 +211,7 @@ def _drawn(run: Planner, outcomes: Sequence[Outcome]) -> Finals:
 
     problem, unit_s = run.problem, run.evaluator.ranking.wait_unit_s
     is_asked = problem.objective is Objective.WAITING_TIME and problem.workload.rate_per_s > 0
+    is_asked &= not problem.workload.scenarios  # one load says little of the others
     best = outcomes[0] if outcomes else None
     is_waiting = best is not None and best.is_stable and best.waiting_time_s >= unit_s
     if not (is_asked and is_waiting):
@@ -215,42 +220,86 @@ def _drawn(run: Planner, outcomes: Sequence[Outcome]) -> Finals:
     return Finals(arrivals=(arrivals,), rivals=())
 
 
-def _document(
+class Asked(NamedTuple):
+    """Who was asked for a plan, and how."""
+
+    planner: str = OURS
+    method: str = "auto"
+    seed: int = 0
+    islands: int | None = None
+
+
+class Said(NamedTuple):
+    """What a search says beside the plan."""
+
+    warnings: tuple[str, ...] = ()
+    simulated: tuple[str, ...] = ()
+    """How the plan was chosen, where a simulation did it."""
+    mean: Outcome | None = None
+    """The plan for the mean load, where the workload has scenarios."""
+
+
+def document(
     run: Planner,
-    ranked: tuple[int, Outcome],
-    notes: tuple[tuple[str, ...], tuple[str, ...]],
-    asked: tuple[str, str, int, int | None],
-    began: float,
+    outcome: Outcome,
+    asked: Asked,
+    *,
+    rank: int = 1,
+    said: Said | None = None,
+    began: float | None = None,
 ) -> Plan:
+    """Return the plan document of an outcome.
+
+    Parameters
+    ----------
+    run
+        The planner that ran on the problem; alternatives and the bound are those it found.
+    outcome
+        One of its outcomes, or another one of the same problem.
+    asked
+        Stands in the plan's options.
+    rank
+        Place among the plans that are returned; 1 for the best.
+    said
+        Warnings and sentences that are not about this outcome; None: nothing.
+    began
+        When the search did, on the monotonic clock [s]; None: now.
+    """
     from e2llm_opt.search import alternatives, assemble  # noqa: PLC0415 - as above
     from e2llm_opt.search.cautions import cautions  # noqa: PLC0415
     from e2llm_opt.search.certificate import bound_of  # noqa: PLC0415
     from e2llm_opt.search.explain import explain  # noqa: PLC0415
     from e2llm_opt.search.intervals import with_intervals  # noqa: PLC0415
+    from e2llm_opt.search.robust import with_scenarios  # noqa: PLC0415
+    from e2llm_opt.search.scenarios import ScenarioEvaluator  # noqa: PLC0415
 
     costs, search = run.costs, run.search
-    rank, chosen = ranked
-    bound, proof = bound_of(
-        search, chosen, is_first=rank == 1 and asked[0] == OURS and not notes[1]
-    )
+    said = said or Said()
+    is_simulated = bool(said.simulated)
+    is_first = rank == 1 and asked.planner == OURS and not is_simulated
+    bound, proof = bound_of(search, outcome, is_first=is_first)
+    now = time.monotonic()
     found = Plan(
         problem=assemble.problem_of(costs.problem, *asked),
-        replicas=assemble.replicas_of(costs, chosen),
-        routes=assemble.routes_of(costs, chosen),
-        unused_devices=alternatives.unused_devices(search, chosen, run.idle_reason),
-        predicted=assemble.predicted_of(costs, chosen),
+        replicas=assemble.replicas_of(costs, outcome),
+        routes=assemble.routes_of(costs, outcome),
+        unused_devices=alternatives.unused_devices(search, outcome, run.idle_reason),
+        predicted=assemble.predicted_of(costs, outcome),
         bound=bound,
-        alternatives=alternatives.alternatives_of(search, chosen, is_simulated=bool(notes[1])),
-        warnings=(*notes[0], *run.remarks(chosen)),
+        alternatives=alternatives.alternatives_of(search, outcome, is_simulated=is_simulated),
+        warnings=(*said.warnings, *run.remarks(outcome)),
         provenance=RunProvenance(
             e2llm_opt=__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            elapsed_s=round(time.monotonic() - began, 3),
+            elapsed_s=round(now - (now if began is None else began), 3),
         ),
     )
-    first, *others = explain(costs, chosen, found, rank)
-    return replace(
-        with_intervals(run.evaluator, chosen, found),
-        explain=(first, *proof, *others, *notes[1]),
-        warnings=(*found.warnings, *cautions(costs, chosen, found)),
+    first, *others = explain(costs, outcome, found, rank)
+    found = replace(
+        with_intervals(run.evaluator, outcome, found),
+        explain=(first, *proof, *others, *said.simulated),
+        warnings=(*found.warnings, *cautions(costs, outcome, found)),
     )
+    if not isinstance(run.evaluator, ScenarioEvaluator):
+        return found
+    return with_scenarios(run.evaluator, outcome, found, said.mean)

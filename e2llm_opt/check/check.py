@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from e2llm_opt.check import intervals, rules, stated
@@ -70,6 +71,7 @@ def check(plan: Plan | Mapping[str, Any], problem: Problem) -> Report:
         problem.workload.rate_per_s,
     )
     violations += stated.bound_violations(given)
+    violations += _scenario_violations(given, problem, ways)
     return Report(
         violations=tuple(violations),
         replicas=figures,
@@ -167,6 +169,30 @@ def _interval_violations(
         versions = [figures for figures in (one.figures, *found) if figures is not None]
         if len(versions) == len(found) + 1:
             yield from intervals.interval_violations(one.given, versions)
+
+
+def _scenario_violations(given: GivenPlan, problem: Problem, ways: Ways) -> Iterator[Violation]:
+    """Yield what is wrong with the capacity that the plan states in each scenario."""
+    known = {one.name: one for one in problem.workload.scenarios}
+    for stating in given.scenarios:
+        scenario = known.get(stating.name)
+        if scenario is None:
+            what, need = "a scenario that the workload does not have", ", ".join(known) or "none"
+            yield Violation(what=what, need=need, have=stating.name)
+            continue
+        there = replace(problem, workload=problem.workload.in_scenario(scenario))
+        # Only slots and layers are the same in all scenarios.
+        bare = [replace(one, stated={}, intervals={}) for one in given.replicas]
+        found = [_recompute(one, there, ways) for one in bare]
+        figures = tuple(one.figures for one in found if one.figures is not None)
+        if len(figures) < len(found):
+            continue
+        own = replace(given, capacity_per_s=stating.capacity_per_s, is_stable=stating.is_stable)
+        routes = list(_routes(replace(given, routes=None), found, []))
+        linked = partial(_linked_capacity, ways, found, routes)
+        rate = scenario.rate_per_s
+        for one in stated.capacity_violations(own, _capacity(figures), linked, rate):
+            yield replace(one, what=f"scenario {scenario.name}: {one.what}")
 
 
 def _seats(given: GivenReplica, problem: Problem) -> tuple[Seat, ...] | None:

@@ -64,6 +64,15 @@ class GivenRoute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GivenScenario:
+    """What the plan says of itself in one scenario."""
+
+    name: str
+    capacity_per_s: float | None
+    is_stable: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GivenPlan:
     """A plan as it was given; ``routes`` and ``unused_devices`` are None where not stated."""
 
@@ -77,3 +86,4 @@ class GivenPlan:
     proof: str
     predicted: Mapping[str, float]
     intervals: Mapping[str, tuple[float, float]]
+    scenarios: tuple[GivenScenario, ...] = ()

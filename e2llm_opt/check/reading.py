@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from e2llm_opt.check.given import GivenPlan, GivenReplica, GivenRoute, GivenStage
+from e2llm_opt.check.given import GivenPlan, GivenReplica, GivenRoute, GivenScenario, GivenStage
 from e2llm_opt.check.values import (
     LARGEST,
     LARGEST_WHOLE,
@@ -33,6 +33,8 @@ from e2llm_opt.plan.plan import (
     Proof,
     Replica,
     Route,
+    ScenarioCase,
+    Scenarios,
     Stage,
     StageMemory,
     UnusedDevice,
@@ -118,7 +120,20 @@ class _Reader:
                 for name in predictable
                 if (found := self._interval(between, name, "predicted.intervals.")) is not None
             },
+            scenarios=tuple(self._scenarios(document)),
         )
+
+    def _scenarios(self, document: Mapping[str, Any]) -> Iterator[GivenScenario]:
+        group = self._part(document, "scenarios", Scenarios) if document.get("scenarios") else {}
+        for index, value in enumerate(self._entries(group, "cases", "scenarios.") if group else ()):
+            at = f"scenarios.cases[{index}]"
+            case = self._mapping(value, at, ScenarioCase)
+            if case is not None:
+                yield GivenScenario(
+                    name=self._text(case, "name", f"{at}."),
+                    capacity_per_s=self._number(case, "capacity_per_s", f"{at}."),
+                    is_stable=self._flag(case, "stable", f"{at}."),
+                )
 
     def _replica(self, value: object, path: str, default_id: str) -> GivenReplica | None:
         entry = self._mapping(value, path, Replica)

@@ -72,6 +72,8 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "context_tokens": ("workload", "context_tokens"),
     "slots": ("workload", "slots"),
     "min_tokens_per_s": ("workload", "min_tokens_per_s"),
+    "risk": ("workload", "risk"),
+    "cvar_level": ("workload", "cvar_level"),
     "ttft": ("workload", "slo", "ttft_s"),
     "tpot": ("workload", "slo", "tpot_s"),
 }
@@ -154,6 +156,16 @@ def problem_options(function: AnyFunction) -> AnyFunction:
         ),
         click.option("--slots", type=_COUNT, help="Exactly so many slots a decoding replica."),
         click.option("--min-tokens-per-s", type=Amount(min=0), help="Least speed of a stream."),
+        click.option(
+            "--risk",
+            help="What of the scenarios counts: expected, worst or cvar.",
+            shell_complete=words.choice_of("risk"),
+        ),
+        click.option(
+            "--cvar-level",
+            type=Amount(min=0, max=1, max_open=True),
+            help="cvar: the mean of the worst share above this level; 0.8: the worst fifth.",
+        ),
         click.option("--ttft", type=_POSITIVE, help="Service level, time to first token [s]."),
         click.option("--tpot", type=_POSITIVE, help="Service level, time per output token [s]."),
     )

@@ -117,9 +117,12 @@ def _words(option: str) -> list[str]:
 
     from e2llm_opt.constraints import Roles
     from e2llm_opt.problem import Objective
+    from e2llm_opt.workload.scenarios import Risk
 
     if option == "objective":
         return [str(word) for word in Objective]
+    if option == "risk":
+        return [str(word) for word in Risk]
     return list(get_args(Roles))
 
 

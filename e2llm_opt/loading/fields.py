@@ -107,6 +107,17 @@ AsMapping = Tag("<mapping>")
 NumberOrMapping = Discriminator(
     lambda value: "<mapping>" if isinstance(value, Mapping) else "<number>"
 )
+AsRange = Tag("<range>")
+
+
+def _form(value: Any) -> str:  # noqa: ANN401 - a file's value may be anything
+    if not isinstance(value, Mapping):
+        return "<number>"
+    return "<range>" if {"low", "high"} & set(value) else "<mapping>"
+
+
+NumberOrRange = Discriminator(lambda value: "<range>" if isinstance(value, Mapping) else "<number>")
+NumberMappingOrRange = Discriminator(_form)
 AsWord = Tag("<word>")
 AsList = Tag("<list>")
 WordOrList = Discriminator(lambda value: "<list>" if isinstance(value, list) else "<word>")

@@ -14,9 +14,12 @@ from e2llm_opt.loading.fields import (
     AsList,
     AsMapping,
     AsNumber,
+    AsRange,
     AsWord,
     Number,
+    NumberMappingOrRange,
     NumberOrMapping,
+    NumberOrRange,
     Section,
     Switch,
     Text,
@@ -28,7 +31,8 @@ from e2llm_opt.loading.fields import (
 )
 from e2llm_opt.provenance import Provenance
 from e2llm_opt.units import GB_PER_S, GIB, MBIT_PER_S, MS, TFLOP_PER_S, US
-from e2llm_opt.workload.workload import Lengths
+from e2llm_opt.workload.scenarios import Risk
+from e2llm_opt.workload.workload import DEFAULT_CV, Lengths
 
 # Bounds catch typos and numbers that would overflow further on; hardware is well inside.
 Gib = Annotated[Number, Field(ge=0.001, le=1e5)]
@@ -218,9 +222,58 @@ class LengthsEntry(Section):
         return Lengths(mean=self.mean) if self.cv is None else Lengths(mean=self.mean, cv=self.cv)
 
 
+Rate = Annotated[Number, Field(ge=0, le=1e6)]
 LengthsValue = Annotated[
     Annotated[Tokens, AsNumber] | Annotated[LengthsEntry, AsMapping], NumberOrMapping
 ]
+
+
+class RateRange(Section):
+    """``{low: 0.2, high: 0.9}``: anything between may come."""
+
+    low: Rate
+    high: Rate
+
+    @model_validator(mode="after")
+    def _in_order(self) -> RateRange:
+        _check_order(self.low, self.high)
+        return self
+
+
+class LengthsRange(Section):
+    """``{low: 200, high: 3000}``: means between which the length moves, and its cv."""
+
+    low: Tokens
+    high: Tokens
+    cv: Annotated[Number, Field(ge=0, le=100)] = DEFAULT_CV
+
+    @model_validator(mode="after")
+    def _in_order(self) -> LengthsRange:
+        _check_order(self.low, self.high)
+        return self
+
+
+def _check_order(low: float, high: float) -> None:
+    if low > high:
+        fault(f"low is {low:g}, above high, which is {high:g}", "swap them")
+
+
+LengthsOrRange = Annotated[
+    Annotated[Tokens, AsNumber]
+    | Annotated[LengthsEntry, AsMapping]
+    | Annotated[LengthsRange, AsRange],
+    NumberMappingOrRange,
+]
+
+
+class ScenarioEntry(Section):
+    """One of ``workload.scenarios``; what it leaves out is as in the workload."""
+
+    name: Text
+    weight: Annotated[Number, Field(gt=0, le=1e9)] = 1.0
+    rate_per_s: Rate | None = None
+    prompt_tokens: LengthsValue | None = None
+    output_tokens: LengthsValue | None = None
 
 
 class SloEntry(Section):
@@ -233,9 +286,14 @@ class SloEntry(Section):
 class WorkloadEntry(Section):
     """``workload``."""
 
-    rate_per_s: Annotated[Number, Field(ge=0, le=1e6)] | None = None
-    prompt_tokens: LengthsValue | None = None
-    output_tokens: LengthsValue | None = None
+    rate_per_s: (
+        Annotated[Annotated[Rate, AsNumber] | Annotated[RateRange, AsRange], NumberOrRange] | None
+    ) = None
+    prompt_tokens: LengthsOrRange | None = None
+    output_tokens: LengthsOrRange | None = None
+    scenarios: list[ScenarioEntry] = Field(default_factory=list)
+    risk: Literal["expected", "worst", "cvar"] = "expected"
+    cvar_level: Annotated[Number, Field(ge=0, lt=1)] = 0.8
     trace: Text | None = None
     context_tokens: Annotated[Whole, Field(ge=1, le=1_000_000_000)] | None = None
     slots: Annotated[Whole, Field(ge=1, le=100_000)] | None = None
@@ -243,8 +301,9 @@ class WorkloadEntry(Section):
     slo: SloEntry | None = None
 
     def si(self) -> dict[str, Any]:
-        """Return the fields of a Workload, but the lengths."""
-        values = self.given("rate_per_s", "context_tokens", "slots", "min_tokens_per_s")
+        """Return the fields of a Workload, but the load."""
+        values = self.given("context_tokens", "slots", "min_tokens_per_s", "cvar_level")
+        values["risk"] = Risk(self.risk)
         slo = self.slo or SloEntry()
         return {**values, "slo_ttft_s": slo.ttft_s, "slo_tpot_s": slo.tpot_s}
 

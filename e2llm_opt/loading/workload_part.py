@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from e2llm_opt.constraints import Constraints
 from e2llm_opt.errors import InputError
 from e2llm_opt.loading.fields import shown
+from e2llm_opt.loading.scenarios_part import read_scenarios
 from e2llm_opt.loading.schema import (
     ConstraintsEntry,
-    LengthsEntry,
     ObjectiveWord,
     WorkloadEntry,
 )
@@ -17,7 +17,7 @@ from e2llm_opt.loading.validate import checked, nearest
 from e2llm_opt.problem import Objective
 from e2llm_opt.speed import MEDIAN
 from e2llm_opt.workload.trace import read_trace
-from e2llm_opt.workload.workload import Lengths, Workload, context_for
+from e2llm_opt.workload.workload import Workload, context_for
 
 if TYPE_CHECKING:
     from e2llm_opt.loading.document import Faults, KeyPath
@@ -33,8 +33,8 @@ def read_workload(faults: Faults) -> Workload | None:
     _check_lengths(value, faults)
     if entry is None:
         return None
-    values = entry.si()
-    values |= _given(entry) if entry.trace is None else _traced(entry, faults)
+    traced = _traced(entry, faults) if entry.trace is not None else {}
+    values = {**traced, **entry.si(), **read_scenarios(entry, _load_of(traced), faults)}
     if faults.at(("workload",)):
         return None
     _check_context(entry, values, faults)
@@ -109,7 +109,8 @@ def _devices(given: list[str], path: KeyPath, names: Names, faults: Faults) -> t
 def _check_lengths(value: Any, faults: Faults) -> None:  # noqa: ANN401 - what the file says
     """Want prompt and output lengths, or a trace in place of both."""
     given = value if isinstance(value, dict) else {}
-    for key in _LENGTHS:
+    has_scenarios = bool(given.get("scenarios"))  # which may give them, one by one
+    for key in _LENGTHS if not has_scenarios else ():
         if "trace" not in given and key not in given:
             use = f"mean tokens; here, or with --{key.replace('_', '-')}, or give a trace"
             faults.add(("workload", key), "missing", use)
@@ -117,14 +118,8 @@ def _check_lengths(value: Any, faults: Faults) -> None:  # noqa: ANN401 - what t
             faults.add(("workload", key), "a trace gives the lengths already", "keep one of them")
 
 
-def _given(entry: WorkloadEntry) -> dict[str, Any]:
-    """Return prompt and output as the file gives them."""
-    values = {"prompt": entry.prompt_tokens, "output": entry.output_tokens}
-    return {
-        name: value.lengths() if isinstance(value, LengthsEntry) else Lengths(mean=value)
-        for name, value in values.items()
-        if value is not None
-    }
+def _load_of(traced: dict[str, Any]) -> dict[str, Any]:
+    return {name: traced[name] for name in ("rate_per_s", "prompt", "output") if name in traced}
 
 
 def _traced(entry: WorkloadEntry, faults: Faults) -> dict[str, Any]:
@@ -145,8 +140,15 @@ def _traced(entry: WorkloadEntry, faults: Faults) -> dict[str, Any]:
 
 
 def _check_context(entry: WorkloadEntry, values: dict[str, Any], faults: Faults) -> None:
-    """Refuse slots in which not even a mean request has room."""
-    mean = values["prompt"].mean + values["output"].mean
+    """Refuse slots in which not even a mean request has room, and want room in all scenarios."""
+    loads = [(one.prompt, one.output) for one in values.get("scenarios", ())]
+    mean = max(
+        prompt.mean + output.mean
+        for prompt, output in [(values["prompt"], values["output"]), *loads]
+    )
+    if entry.context_tokens is None and "context_tokens" in values:
+        known = [context_for(prompt.p95, output.p95) for prompt, output in loads]
+        values["context_tokens"] = max(values["context_tokens"], *known, 0)
     if entry.context_tokens is not None and entry.context_tokens < mean:
         faults.add(
             ("workload", "context_tokens"),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic_core import ErrorDetails
 
-_ONLY_IF_KNOWN = ("kv_bytes", "kv_transfer_s", "break_even_bandwidth_mbit_s")
-"""Fields of an alternative that are left out where they mean nothing."""
+_ONLY_IF_KNOWN = ("kv_bytes", "kv_transfer_s", "break_even_bandwidth_mbit_s", "scenarios")
+"""Fields that are left out where they mean nothing."""
 _SENTENCES = {
     "missing": "missing",
     "unexpected_keyword_argument": "unknown key",

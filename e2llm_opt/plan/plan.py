@@ -164,6 +164,42 @@ class Predicted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioCase:
+    """The plan in one scenario, and the wait of the plan for the mean load there.
+
+    Lengths are means; times are None above capacity, and where a stream would be too slow.
+    """
+
+    name: str
+    weight: float
+    rate_per_s: float
+    prompt_tokens: float
+    output_tokens: float
+    capacity_per_s: float
+    stable: bool
+    waiting_time_s: float | None
+    ttft_s: float | None
+    tpot_s: float | None
+    latency_s: float | None
+    mean_plan_waiting_time_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenarios:
+    """What the plan was made for where the workload has scenarios, beside the plan for the mean.
+
+    ``waiting_time_s`` is what ``risk`` makes of the waits in all cases; None where one has no
+    steady state. So is that of the plan for the mean load, which is None, too, where there is none.
+    """
+
+    risk: Literal["expected", "worst", "cvar"]
+    cvar_level: float
+    waiting_time_s: float | None
+    mean_plan_waiting_time_s: float | None
+    cases: tuple[ScenarioCase, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
     """The best capacity that any plan could have, and how far this one is from it."""
 
@@ -226,6 +262,7 @@ class Plan:
     alternatives: tuple[Alternative, ...]
     explain: tuple[str, ...] = ()
     warnings: tuple[str, ...]
+    scenarios: Scenarios | None = None
     provenance: RunProvenance
 
     def to_json(self) -> str:

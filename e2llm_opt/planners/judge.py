@@ -55,5 +55,5 @@ def ranks(
     Links are left out, as in our own search until the end.
     """
     rows = np.array([[ROLE_CODES[role] for role in roles] for roles in assignments], dtype=np.int64)
-    _, keys = evaluator.screen([(groups, rows)], variant)
+    keys = evaluator.screen([(groups, rows)], variant)
     return [tuple(key) for key in keys.tolist()]

@@ -8,6 +8,7 @@ from e2llm_opt.errors import InputError
 from e2llm_opt.report import pictures
 from e2llm_opt.report.names import listed
 from e2llm_opt.report.quantities import gib, number, percent, rate, seconds, size, span
+from e2llm_opt.report.terminal import scenarios_title
 from e2llm_opt.speed import MEDIAN
 from e2llm_opt.units import GIB
 
@@ -77,6 +78,7 @@ def plan_page(
         load_note=_load_note(plan),
         load_label=_load_label(plan),
         loads=loads,
+        scenarios=_scenarios(plan),
         alternatives=list(_alternatives(plan)),
         explain=plan.explain,
         warnings=plan.warnings,
@@ -223,6 +225,28 @@ def _load_label(plan: Plan) -> str:
     some = [curve[i] for i in (0, len(curve) // 2, len(curve) - 1)] if curve else []
     points = (f"{seconds(one.waiting_time_s)} at {rate(one.rate_per_s)}" for one in some)
     return "Mean waiting time against the arrival rate: " + "; ".join(points)
+
+
+def _scenarios(plan: Plan) -> dict[str, Any]:
+    """Return title and rows of the table of scenarios; no rows where there are none."""
+    if plan.scenarios is None:
+        return {"rows": []}
+    rows = [
+        {
+            "name": one.name,
+            "cells": [
+                rate(one.rate_per_s),
+                number(one.prompt_tokens),
+                number(one.output_tokens),
+                rate(one.capacity_per_s),
+                seconds(one.waiting_time_s),
+                seconds(one.mean_plan_waiting_time_s),
+            ],
+        }
+        for one in plan.scenarios.cases
+    ]
+    heads = ["rate", "prompt tokens", "output tokens", "capacity", "waiting", "plan for the mean"]
+    return {"title": scenarios_title(plan.scenarios), "heads": heads, "rows": rows}
 
 
 def _alternatives(plan: Plan) -> Iterator[dict[str, str]]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from e2llm_opt.plan.plan import Interval, Plan, Replica, Stage
+    from e2llm_opt.plan.plan import Interval, Plan, Replica, Scenarios, Stage
 
 _ROLE_STYLES = {"PREFILL": "cyan", "DECODE": "green", "MIXED": "magenta"}
 _PROOFS = {
@@ -47,6 +47,8 @@ def _parts(plan: Plan) -> Iterator[RenderableType]:
     yield from section(_predicted_title(plan), _predicted(plan))
     if plan.routes:
         yield from section("Routes", _routes(plan))
+    if plan.scenarios is not None:
+        yield from section(scenarios_title(plan.scenarios), _scenarios(plan.scenarios))
     if plan.alternatives:
         yield from section("Alternatives", _alternatives(plan))
     if plan.explain:
@@ -183,6 +185,34 @@ def _routes(plan: Plan) -> Table:
             size(route.kv_bytes),
             seconds(route.kv_transfer_s),
         )
+    return answer
+
+
+def scenarios_title(found: Scenarios) -> str:
+    """Return what a table of scenarios shows, and how they count together."""
+    together = {
+        "expected": "their mean by weight counts",
+        "worst": "the worst counts",
+        "cvar": f"the mean of the worst {percent(1 - found.cvar_level)} counts",
+    }
+    return f"Scenarios; {together[found.risk]}"
+
+
+def _scenarios(found: Scenarios) -> Table:
+    answer = table(
+        *("scenario", "rate", "tokens\nin", "tokens\nout", "capacity"),
+        *("waiting", "TTFT", "waiting,\nmean plan"),
+        right=(1, 2, 3, 4, 5, 6, 7),
+        dense=True,
+    )
+    for one in found.cases:
+        answer.add_row(
+            *(one.name, rate(one.rate_per_s), number(one.prompt_tokens), number(one.output_tokens)),
+            *(rate(one.capacity_per_s), seconds(one.waiting_time_s), seconds(one.ttft_s)),
+            seconds(one.mean_plan_waiting_time_s),
+        )
+    together, mean = seconds(found.waiting_time_s), seconds(found.mean_plan_waiting_time_s)
+    answer.add_row(found.risk, *[""] * 4, together, "", mean, style="bold")
     return answer
 
 

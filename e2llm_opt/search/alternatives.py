@@ -10,7 +10,9 @@ from e2llm_opt.baselines import memory_proportional, single_device
 from e2llm_opt.plan.plan import Alternative, UnusedDevice
 from e2llm_opt.problem import Objective, Role
 from e2llm_opt.search.phrases import time_text
+from e2llm_opt.search.robust import worse_in_scenarios
 from e2llm_opt.search.roles import Scope
+from e2llm_opt.search.scenarios import ScenarioEvaluator
 from e2llm_opt.units import MBIT_PER_S
 
 if TYPE_CHECKING:
@@ -63,16 +65,17 @@ def why_not(search: Search, rival: Outcome, chosen: Outcome) -> str:
         return "excluded by the constraints"
     if search.evaluator.key(rival) < search.evaluator.key(chosen):
         return BETTER
+    if isinstance(search.evaluator, ScenarioEvaluator):
+        return worse_in_scenarios(search.evaluator, rival, chosen)
     problem = search.evaluator.costs.problem
     if chosen.is_stable and not rival.is_stable:
         capacity = rival.traffic.capacity_per_s
         rate = problem.workload.rate_per_s
         return f"not stable: {capacity:.3g} requests/s at most, {rate:.3g} arrive"
-    for sentence in _comparisons(search, rival, chosen):
-        return sentence
+    as_good = "as good"
     if rival.num_devices > chosen.num_devices:
-        return "as good, but it needs more devices"
-    return "as good"
+        as_good += ", but it needs more devices"
+    return next(_comparisons(search, rival, chosen), as_good)
 
 
 def _comparisons(search: Search, rival: Outcome, chosen: Outcome) -> Iterator[str]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.candidates import Candidate
     from e2llm_opt.search.evaluate import Outcome
+    from e2llm_opt.workload.workload import Workload
 
 _ROLE_ORDER = {role: i for i, role in enumerate(Role)}
 
@@ -138,6 +139,7 @@ def problem_of(
             "slots": workload.slots,
             "min_tokens_per_s": workload.min_tokens_per_s,
             "slo": {"ttft_s": workload.slo_ttft_s, "tpot_s": workload.slo_tpot_s},
+            **_scenarios(workload),
         },
         runtime=problem.runtime.name,
         options={
@@ -158,6 +160,23 @@ def problem_of(
             **({} if islands is None else {"islands": islands}),
         },
     )
+
+
+def _scenarios(workload: Workload) -> dict[str, Any]:
+    """Return the scenarios and the risk, where there are some."""
+    if not workload.scenarios:
+        return {}
+    found = [
+        {
+            "name": one.name,
+            "weight": one.weight,
+            "rate_per_s": one.rate_per_s,
+            "prompt_tokens": asdict(one.prompt),
+            "output_tokens": asdict(one.output),
+        }
+        for one in workload.scenarios
+    ]
+    return {"scenarios": found, "risk": str(workload.risk), "cvar_level": workload.cvar_level}
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value

@@ -47,6 +47,8 @@ def _sentence(bound: Bound, reason: str) -> str:
 def _optimal(search: Search, outcome: Outcome, gap: float, *, is_first: bool) -> str:
     """Return why no plan is better than *outcome* by the objective; empty where it may be."""
     objective = search.evaluator.costs.problem.objective
+    if search.evaluator.costs.problem.workload.scenarios:
+        return ""  # cuts are looked for at one load at a time
     ranking = search.evaluator.ranking
     decides = objective is Objective.THROUGHPUT
     decides |= not outcome.is_stable and objective is not Objective.MAX_CONTEXT

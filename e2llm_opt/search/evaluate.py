@@ -18,7 +18,7 @@ from e2llm_opt.search.routing import Traffic, route, shared_out
 from e2llm_opt.search.variant import Variant
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -119,27 +119,62 @@ class Evaluator:
         fixed = np.array([[*self.ranking.size(groups), longest_request(replicas)]])
         return tuple(self.ranking.keys(values[None, :], fixed)[0].tolist())
 
-    def screen(self, sets: Sequence[Roled], variant: Variant) -> tuple[Floats, Floats]:
-        """Return figures [A, 6] and keys [A, 5] of each row of role codes of each set of groups.
+    def screen(self, sets: Sequence[Roled], variant: Variant) -> Floats:
+        """Return keys [A, 5] of each row of role codes of each set of groups.
 
         Links are left out: never worse than the truth, as a saturated link only takes capacity
         away.
         """
+        first = _starts(sets)
+        fixed = np.empty((first[-1], 3))
+        for k, (groups, roles) in enumerate(sets):
+            fixed[first[k] : first[k + 1], :2] = self.ranking.size(groups)
+            fixed[first[k] : first[k + 1], 2] = self._longest(groups, variant, roles)
+        return self.ranking.keys(self.figures(sets, variant), fixed)
+
+    def figures(self, sets: Sequence[Roled], variant: Variant) -> Floats:
+        """Return the figures [A, 6] of each row of role codes, as the queueing kernel has them."""
         self.num_evaluations += sum(len(roles) for _, roles in sets)
         width = max(len(groups) for groups, _ in sets)
         rows = np.zeros((len(sets), width), dtype=np.int64)
-        first = np.concatenate([[0], np.cumsum([len(roles) for _, roles in sets])])
+        first = _starts(sets)
         codes = np.zeros((first[-1], width), dtype=np.int64)
-        fixed = np.empty((first[-1], 3))
         pool = self._atlases[variant].pool_of_all
         for k, (groups, roles) in enumerate(sets):
             pool, rows[k, : len(groups)] = self._atlases[variant].rows(groups)
             codes[first[k] : first[k + 1], : len(groups)] = roles
-            fixed[first[k] : first[k + 1], :2] = self.ranking.size(groups)
-            fixed[first[k] : first[k + 1], 2] = self._longest(groups, variant, roles)
         num = np.array([len(groups) for groups, _ in sets], dtype=np.int64)
-        values = kernel.screen(pool, rows, num, first, codes)
-        return values, self.ranking.keys(values, fixed)
+        return kernel.screen(pool, rows, num, first, codes)
+
+    def screen_given(self, ways: Sequence[Mapping[Role, Candidate]], codes: Ints) -> Floats:
+        """Return keys [A, 5] of each row of role codes [A, R] of replicas given in each role.
+
+        *ways* are the roles each can play, on the same stages. Links are left out, as above.
+        """
+        fixed = np.zeros((len(codes), 3))
+        fixed[:, :2] = self.ranking.size([next(iter(own.values())).group for own in ways])
+        if self.costs.problem.objective is Objective.MAX_CONTEXT:
+            of_code = [{ROLE_CODES[role]: one for role, one in own.items()} for own in ways]
+            fixed[:, 2] = [
+                longest_request(own[code] for own, code in zip(of_code, row, strict=True))
+                for row in codes.tolist()
+            ]
+        return self.ranking.keys(self.figures_given(ways, codes), fixed)
+
+    def figures_given(self, ways: Sequence[Mapping[Role, Candidate]], codes: Ints) -> Floats:
+        """Return the figures [A, 6] of replicas given in each role; zeros: one cannot play any."""
+        self.num_evaluations += len(codes)
+        if not all(ways):
+            return np.zeros((len(codes), 6))
+        some = tuple(own.get(Role.PREFILL) or next(iter(own.values())) for own in ways)
+        pairs = [[i for i, own in enumerate(ways) if r in own] for r in (Role.PREFILL, Role.DECODE)]
+        transfer = np.full((len(ways), len(ways)), np.inf)
+        self._expose(some, (pairs[0], pairs[1]), transfer)
+        most = max(one.slots for own in ways for one in own.values())
+        found = [[own.get(role) for role in Role] for own in ways]
+        pool = pool_of(found, transfer, self.costs.problem.workload, most)
+        rows, num = np.arange(len(ways))[None, :], np.array([len(ways)])
+        return kernel.screen(pool, rows, num, np.array([0, len(codes)]), codes)
 
     def _longest(self, groups: Sequence[Group], variant: Variant, roles: Ints) -> Floats:
         """Longest request in each row of role codes, if the objective asks for it [A] [tokens]."""
@@ -155,6 +190,10 @@ class Evaluator:
             for row, codes in enumerate(roles.tolist()):
                 longest[row] = longest_request(held[key] for key in enumerate(codes))
         return longest
+
+    def others(self, group: Group, role: Role) -> Iterator[Candidate]:  # noqa: ARG002 - some have
+        """Yield replicas of *group* in *role* that the store itself would not choose."""
+        return iter(())
 
     def pool(self, groups: Sequence[Group], variant: Variant) -> Pool:
         """Return the queueing kernel's view of *groups*, each in every role it can play."""
@@ -241,25 +280,27 @@ class Evaluator:
         pairs: tuple[list[int], list[int]],
         transfer: Floats,
     ) -> None:
-        """Write the transfer times of *pairs* into *transfer*, once for each pair of kinds.
-
-        Replicas of one kind have devices of the same classes and the same layers. That decides
-        where every device is alone on its host: no two of one class differ in their links. Else
-        every replica is of a kind of its own.
-        """
+        """Write the transfer times of *pairs* into *transfer*, once for each pair of kinds."""
         kinds: list[dict[Kind, list[int]]] = [{}, {}]
-        class_of = self.costs.classes.class_of
         for side, rows in zip(kinds, pairs, strict=True):
             for row in rows:
-                cut = replicas[row].cut
-                if self._are_alone:
-                    cut = tuple((class_of[d], start, stop) for d, start, stop in cut)
-                side.setdefault(cut, []).append(row)
+                side.setdefault(self.kind(replicas[row].cut), []).append(row)
         for (one, sources), (other, targets) in product(kinds[0].items(), kinds[1].items()):
             if (one, other) not in self._exposures:
                 move = self._transfer(replicas[sources[0]], replicas[targets[0]])
                 self._exposures[one, other] = move.exposed_s
             transfer[np.ix_(sources, targets)] = self._exposures[one, other]
+
+    def kind(self, cut: Cut) -> Kind:
+        """Return what replicas that are alike share: devices of the same classes, and the layers.
+
+        That decides where every device is alone on its host: no two of one class differ in their
+        links. Else every replica is of a kind of its own.
+        """
+        if not self._are_alone:
+            return cut
+        class_of = self.costs.classes.class_of
+        return tuple((class_of[d], start, stop) for d, start, stop in cut)
 
     def _nearest(self, replicas: tuple[Candidate, ...], transfer: Floats, rates: Floats) -> Moves:
         """Return transfers of the nearest pairs, the least latency first, enough for all requests.
@@ -300,3 +341,8 @@ class Evaluator:
             # The best one known by now may leave devices idle that another had used.
             placed.append(replace(there, group=self.costs.group(there.cut)))
         return tuple(placed)
+
+
+def _starts(sets: Sequence[Roled]) -> Ints:
+    """Return the first row of each set in an array of all assignments, and their number."""
+    return np.cumsum([0, *(len(roles) for _, roles in sets)], dtype=np.int64)

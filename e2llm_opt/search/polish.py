@@ -101,8 +101,8 @@ def _others(evaluator: Evaluator, replica: Candidate, scope: Scope) -> Iterator[
         is_unwanted = wanted != "auto" and is_mixed != (wanted == "mixed")
         if is_unwanted or role not in ROLES_OF[scope]:
             continue
-        for variant in all_variants(problem):
-            other = evaluator.candidates.find(replica.group, role, variant)
+        own = [evaluator.candidates.find(replica.group, role, v) for v in all_variants(problem)]
+        for other in (*own, *evaluator.others(replica.group, role)):
             if other is None or other.num_devices != len(replica.group):
                 continue
             old = evaluator.candidates.concrete(replica.group)

@@ -9,10 +9,10 @@ from e2llm_opt.problem import Objective
 from e2llm_opt.search.archive import Archive
 from e2llm_opt.search.candidates import Candidates
 from e2llm_opt.search.effort import QUICK
-from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.exhaustive import MAX_DEVICES
 from e2llm_opt.search.pool import best_packing
 from e2llm_opt.search.roles import RoleChooser, Scope
+from e2llm_opt.search.scenarios import evaluator_of
 from e2llm_opt.search.seeds import seed_groupings
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class QuickJudge:
         self.search, self.variant, self._stop = search, variant, stop
         self._costs = search.evaluator.costs
         self.store = quick_store(search) if store is None else store
-        self._judge = Evaluator(self.store, search.evaluator.ranking.wait_unit_s)
+        self._judge = evaluator_of(self.store, search.evaluator.ranking.wait_unit_s)
         self._chooser = RoleChooser(self._judge, search.roles, _QUICK_ASSIGNMENTS, _QUICK_MOVES)
         self.is_late = is_late or (lambda: search.is_late(stop))
         self.archive = Archive()

@@ -96,6 +96,8 @@ def rank_by_simulation(
     can be served: then the objective goes by the simulation alone, and a candidate without a
     steady state is worse only where its requests wait longer.
     """
+    # The arrivals are the load: scenarios have no say here.
+    coarse = Evaluator(evaluator.candidates, evaluator.ranking.wait_unit_s)
     fine = Evaluator(evaluator.candidates, _FINE_S)
     every = [*outcomes, *rivals]
     different = list({_shape(outcome): outcome for outcome in reversed(every)}.values())
@@ -111,7 +113,7 @@ def rank_by_simulation(
     found = []
     for outcome, own in zip(different, runs, strict=True):
         figures = _with_means(outcome, own, counts)
-        found.append(Simulated(outcome, figures, evaluator.key(figures)))
+        found.append(Simulated(outcome, figures, coarse.key(figures)))
     theirs = {_shape(rival) for rival in rivals}
     keys = [fine.key(one.figures)[:2] for one in found if _shape(one.outcome) in theirs]
     least = min(keys, default=(np.inf,))

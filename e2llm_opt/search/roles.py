@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import combinations_with_replacement, islice, product
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from e2llm_opt.problem import Role
 from e2llm_opt.search.adapted import OwnRates
 from e2llm_opt.search.evaluate import ROLE_CODES
 from e2llm_opt.search.ranking import IMPOSSIBLE
+from e2llm_opt.search.role_order import assignments, by_advantage, neighbours, splits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,11 +27,10 @@ if TYPE_CHECKING:
     from e2llm_opt.search.candidates import Group
     from e2llm_opt.search.evaluate import Evaluator, Roled
     from e2llm_opt.search.ranking import Key
+    from e2llm_opt.search.role_order import Kinds
     from e2llm_opt.search.variant import Variant
 
     Ints = NDArray[np.int64]
-    Kinds = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-    # Of equal groups: where they stand, and which role codes each can have.
 
 _MAX_ASSIGNMENTS = 3**8
 """Most role assignments that are judged one by one: all that eight unlike replicas can have."""
@@ -176,7 +176,7 @@ class RoleChooser:
         if size > self._max_assignments:
             return None
         if kinds not in self._known:
-            rows = np.array(list(_assignments(kinds, len(groups))), dtype=np.int64)
+            rows = np.array(list(assignments(kinds, len(groups))), dtype=np.int64)
             self._known[kinds] = rows.reshape(-1, len(groups))
         return self._known[kinds]
 
@@ -208,7 +208,7 @@ class RoleChooser:
         sets = [(groups, rows) for groups, rows in sets if len(rows)]
         if not sets:
             return {}
-        _, keys = self._evaluator.screen(sets, variant)
+        keys = self._evaluator.screen(sets, variant)
         owner = np.repeat(np.arange(len(sets)), [len(rows) for _, rows in sets])
         first = np.searchsorted(owner, np.arange(len(sets)))
         is_mixed = np.concatenate([(rows == kernel.MIXED).all(axis=1) for _, rows in sets])
@@ -261,7 +261,7 @@ class RoleChooser:
         by_prompt = np.argsort(
             [self._own_rates.occupancy(group) for group in groups], kind="stable"
         )
-        codes_of = [*_intervals(order, options), *_splits(by_prompt, options)]
+        codes_of = [*by_advantage(order, options), *splits(by_prompt, options)]
         start = np.array(codes_of, dtype=np.int64)
         found = self._pick([(groups, start.reshape(-1, len(groups)))], variant)
         for _ in range(self._max_moves):
@@ -270,7 +270,7 @@ class RoleChooser:
             if hopeless is not None and found[Scope.ANY][0].key > hopeless:
                 break
             codes = [ROLE_CODES[role] for role in found[Scope.ANY][0].roles]
-            rows = np.array(list(_neighbours(codes, options)), dtype=np.int64)
+            rows = np.array(list(neighbours(codes, options)), dtype=np.int64)
             other = self._pick([(groups, rows.reshape(-1, len(groups)))], variant)
             is_better = Scope.ANY in other and other[Scope.ANY][0].key < found[Scope.ANY][0].key
             for scope, choices in other.items():
@@ -279,54 +279,3 @@ class RoleChooser:
             if not is_better:
                 break
         return found
-
-
-def _assignments(kinds: Kinds, num: int) -> Iterator[list[int]]:
-    """Yield role codes for all *num* groups; equal groups take them in order, so none repeats."""
-    ways = [combinations_with_replacement(sorted(ways), len(own)) for own, ways in kinds]
-    for chosen in product(*ways):
-        codes = [0] * num
-        for (own, _), found in zip(kinds, chosen, strict=True):
-            for i, code in zip(own, found, strict=True):
-                codes[i] = code
-        if _is_paired(codes):
-            yield codes
-
-
-def _is_paired(codes: Sequence[int]) -> bool:
-    """Whether PREFILL and DECODE are both there or both absent."""
-    return (kernel.PREFILL in codes) == (kernel.DECODE in codes)
-
-
-def _intervals(order: NDArray[np.int64], options: list[tuple[int, ...]]) -> Iterator[list[int]]:
-    """Yield all MIXED, every split into PREFILL and DECODE, and splits with a MIXED middle."""
-    num = len(order)
-    middles = {0, num // 4, num // 2, num}
-    for front in range(num + 1):
-        for back in sorted({min(front + middle, num) for middle in middles}):
-            codes = [kernel.MIXED] * num
-            for i in order[:front]:
-                codes[i] = kernel.PREFILL
-            for i in order[back:]:
-                codes[i] = kernel.DECODE
-            fits = all(code in option for code, option in zip(codes, options, strict=True))
-            if fits and _is_paired(codes):
-                yield codes
-
-
-def _splits(order: NDArray[np.int64], options: list[tuple[int, ...]]) -> Iterator[list[int]]:
-    """Yield PREFILL in front and DECODE behind: in the order of prefill rates, the adapted rule."""
-    for front in range(1, len(order)):
-        codes = [kernel.DECODE] * len(order)
-        for i in order[:front]:
-            codes[i] = kernel.PREFILL
-        if all(code in option for code, option in zip(codes, options, strict=True)):
-            yield codes
-
-
-def _neighbours(codes: list[int], options: list[tuple[int, ...]]) -> Iterator[list[int]]:
-    for i, option in enumerate(options):
-        for code in option:
-            changed = [*codes[:i], code, *codes[i + 1 :]]
-            if code != codes[i] and _is_paired(changed):
-                yield changed

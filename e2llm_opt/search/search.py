@@ -12,7 +12,6 @@ from e2llm_opt.search.archive import Archive
 from e2llm_opt.search.candidates import Candidates
 from e2llm_opt.search.certificate import is_near
 from e2llm_opt.search.climb import climb
-from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.exact import Exact
 from e2llm_opt.search.exhaustive import MAX_DEVICES, all_groups, packings
 from e2llm_opt.search.hierarchy import Hierarchy
@@ -23,6 +22,7 @@ from e2llm_opt.search.quick import QuickJudge, evolve_alone, is_for_capacity, us
 from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.roles import ROLES_OF, RoleChooser, Scope, engine_roles, wanted_roles
 from e2llm_opt.search.rules import Rules
+from e2llm_opt.search.scenarios import evaluator_of
 from e2llm_opt.search.stop import Stop
 from e2llm_opt.search.variant import Variant, variants
 
@@ -81,7 +81,8 @@ class Search:
     exact
         The bound on capacity, and the method that reaches it.
     found
-        Outcomes that were found as a whole: the sites of very many devices, packed.
+        Outcomes that were found as a whole: the sites of very many devices, packed; plans for
+        one of many loads.
     stop
         Limits of the last run.
     is_complete
@@ -104,7 +105,7 @@ class Search:
         ]
         self.rules = Rules(costs, self.devices)
         self.candidates = Candidates(costs, self.devices)
-        self.evaluator = Evaluator(self.candidates)
+        self.evaluator = evaluator_of(self.candidates)
         self.roles = tuple(r for r in engine_roles(self._problem) if r in ROLES_OF[aim])
         self.chooser = RoleChooser(self.evaluator, self.roles)
         self.evolver: Evolver = evolve_alone
@@ -212,7 +213,8 @@ class Search:
             found = min(outcomes, key=self.evaluator.key, default=None)
         elif self.found:
             whole = [o for o in self.found if {c.role for c in o.replicas} <= {*ROLES_OF[scope]}]
-            found = min(whole, key=self.evaluator.key, default=found)
+            whole += [found] if found is not None else []
+            found = min(whole, key=self.evaluator.key, default=None)
         if found is not None and self.evaluator.key(found)[0] >= IMPOSSIBLE:
             return None
         return found

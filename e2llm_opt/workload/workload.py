@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from e2llm_opt.errors import InputError
+from e2llm_opt.workload.scenarios import Risk, Scenario
 
 DEFAULT_CV = 0.5
 """Coefficient of variation of lengths where only a mean is given (DESIGN section 4.1)."""
@@ -94,6 +95,11 @@ class Workload:
         Every stream is at least this fast; 0: no floor.
     slo_ttft_s, slo_tpot_s
         Service levels [s]; None: none.
+    scenarios
+        Other loads that the same plan must stand; none: this one only. Then this one stands for
+        all of them where a single load is looked at.
+    risk, cvar_level
+        How the times in all scenarios count together; at level 0.8 the worst fifth counts.
     """
 
     prompt: Lengths
@@ -104,11 +110,15 @@ class Workload:
     min_tokens_per_s: float = 0.0
     slo_ttft_s: float | None = None
     slo_tpot_s: float | None = None
+    scenarios: tuple[Scenario, ...] = ()
+    risk: Risk = Risk.EXPECTED
+    cvar_level: float = 0.8
 
     def __post_init__(self) -> None:
         """Fill in the context and refuse impossible numbers."""
         if self.context_tokens == 0:
-            context = context_for(self.prompt.p95, self.output.p95)
+            loads = [(self.prompt, self.output), *((s.prompt, s.output) for s in self.scenarios)]
+            context = max(context_for(prompt.p95, output.p95) for prompt, output in loads)
             object.__setattr__(self, "context_tokens", context)
         for name in ("rate_per_s", "min_tokens_per_s"):
             value = getattr(self, name)
@@ -118,6 +128,28 @@ class Workload:
             value = getattr(self, name)
             if value is not None and (not math.isfinite(value) or value <= 0):
                 raise InputError(f"{name} must be positive and finite, got {value}.")
+
+        if not 0 <= self.cvar_level < 1:
+            wrong = f"cvar_level must be zero or more and below 1, got {self.cvar_level:g}."
+            raise InputError(wrong)
+        names = [scenario.name for scenario in self.scenarios]
+        if len(set(names)) < len(names):
+            raise InputError("scenarios: two have the same name.")
+
+    @property
+    def alone(self) -> Workload:
+        """The same workload without its scenarios."""
+        return replace(self, scenarios=())
+
+    def in_scenario(self, scenario: Scenario) -> Workload:
+        """Return this workload with the load of *scenario*; slots hold as much as before."""
+        return replace(
+            self,
+            rate_per_s=scenario.rate_per_s,
+            prompt=scenario.prompt,
+            output=scenario.output,
+            scenarios=(),
+        )
 
     @property
     def mean_context_tokens(self) -> float:

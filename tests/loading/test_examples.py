@@ -23,6 +23,7 @@ def test_every_example_is_a_valid_problem(path: Path) -> None:
 def test_the_examples_are_those_of_the_readme() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.yaml")} == {
         "campus-fog",
+        "day-and-night",
         "e2llm-testbed",
         "homelab",
         "jetson-fleet",
