@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 AT_ONCE = math.inf
 ROWS = {device.name: d for d, device in enumerate(problem().devices)}
 TIMES = Times(World(problem()), mean_context=False)
-SOME = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SOME = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def alone(device: str, role: str = "MIXED") -> Replica:

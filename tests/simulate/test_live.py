@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.simulate.live_cases import LiveCase, assert_same, live_cases
 
-some = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+some = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 many = settings(some, max_examples=2000)
 
 
