@@ -23,7 +23,8 @@ from e2llm_opt import Plan, Role, draw_arrivals, plan
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.simulate import kernel
 from e2llm_opt.simulate.arrays import DECODE, MIXED, PREFILL, SHORTEST
-from e2llm_opt.simulate.simulate import Simulator, actors_of
+from e2llm_opt.simulate.cast import actors_of
+from e2llm_opt.simulate.simulate import Simulator
 from e2llm_opt.simulate.system import Actor, Systems
 from tests.oracles import World
 from tests.simulate.cases import assert_equal, requests_of
@@ -91,7 +92,7 @@ def system_named(name: str) -> System:
         found = plan(problem)
         if not isinstance(found, Plan):
             raise SystemExit(found.reason)
-        return System(problem, actors_of(found, problem))
+        return System(problem, actors_of(found, problem, costs_of(problem)))
     num, slots = {"eight": (8, 16), "pools": (8, 16), "hundred": (100, 128)}[name]
     problem = inventories.in_classes(num, min(num, 8))
     problem = replace(problem, runtime=replace(problem.runtime, max_slots=slots))
@@ -121,14 +122,14 @@ def measure(case: Case, num: int = MANY, runs: int = _RUNS) -> Measured:
     law = SHORTEST, case.is_mean
     few = draw_arrivals(problem.workload, 10)
     system, _ = Systems(costs, few).build(actors, law=law)
-    kernel.run(system, 0, 10)
+    kernel.run(system, 0, 10, float("inf"))
     rate = _LOAD * _capacity(system)
     arrivals = draw_arrivals(problem.workload, num, rate_per_s=rate)
     loop_s, whole_s = [], []
     for _ in range(runs):
         system, _ = Systems(costs, arrivals).build(actors, law=law)
         began = time.perf_counter()
-        kernel.run(system, 0, num)
+        kernel.run(system, 0, num, float("inf"))
         loop_s.append(time.perf_counter() - began)
         del system
         began = time.perf_counter()

@@ -19,6 +19,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from e2llm_opt.adapt.controller import Caution as Caution
+    from e2llm_opt.adapt.controller import Controller as Controller
+    from e2llm_opt.adapt.controller import Decision as Decision
+    from e2llm_opt.adapt.regime import Regime as Regime
+    from e2llm_opt.adapt.repertoire import Repertoire as Repertoire
+    from e2llm_opt.adapt.repertoire import repertoire as repertoire
     from e2llm_opt.calibrate.calibrate import calibrate as calibrate
     from e2llm_opt.calibrate.calibration import Calibration as Calibration
     from e2llm_opt.calibrate.write import write_calibration as write_calibration
@@ -72,6 +78,8 @@ if TYPE_CHECKING:
     from e2llm_opt.search.progress import Progress as Progress
     from e2llm_opt.search.rank_by_simulation import Finals as Finals
     from e2llm_opt.search.stop import Stop as Stop
+    from e2llm_opt.simulate.changes import Changes as Changes
+    from e2llm_opt.simulate.changes import Failure as Failure
     from e2llm_opt.simulate.simulate import Simulation as Simulation
     from e2llm_opt.simulate.simulate import simulate as simulate
     from e2llm_opt.solve import plan as plan
@@ -92,14 +100,19 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Calibration": "calibrate.calibration",
+    "Caution": "adapt.controller",
+    "Changes": "simulate.changes",
     "ComparisonRow": "compare",
     "ComparisonTerms": "compare",
     "Constraints": "constraints",
+    "Controller": "adapt.controller",
+    "Decision": "adapt.controller",
     "Device": "inventory.device",
     "E2LLMError": "errors",
     "Export": "export.exported",
     "ExportCommand": "export.exported",
     "ExportOptions": "export.options",
+    "Failure": "simulate.changes",
     "Fault": "errors",
     "Finals": "search.rank_by_simulation",
     "Front": "pareto.front",
@@ -123,6 +136,8 @@ _HOME = {
     "Progress": "search.progress",
     "Provenance": "provenance",
     "Readings": "loading.measurements",
+    "Regime": "adapt.regime",
+    "Repertoire": "adapt.repertoire",
     "Replica": "plan.plan",
     "Report": "check.verdict",
     "Risk": "workload.scenarios",
@@ -155,6 +170,7 @@ _HOME = {
     "predict_problem": "predict.predict",
     "read_measurements": "loading.measurements",
     "read_trace": "workload.trace",
+    "repertoire": "adapt.repertoire",
     "runtime": "runtime",
     "simulate": "simulate.simulate",
     "sweep": "sweep.sweep",

@@ -19,7 +19,8 @@ from e2llm_opt.cost.pipeline import Decode, decode_stages
 from e2llm_opt.planners import planner_named
 from e2llm_opt.search.rank_by_simulation import actors_of_outcome
 from e2llm_opt.search.stop import Stop
-from e2llm_opt.simulate.simulate import Simulator, actors_of
+from e2llm_opt.simulate.cast import actors_of
+from e2llm_opt.simulate.simulate import Simulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -106,7 +107,7 @@ def printed_plan(who: str, problem: Problem, data_set: str) -> Contender:
     context = problem.workload.context_tokens
     actors = tuple(
         replace(actor, max_context_tokens=max(actor.max_context_tokens, context))
-        for actor in actors_of(completed(report, problem), problem)
+        for actor in actors_of(completed(report, problem), problem, costs_of(problem))
     )
     return Contender(
         name=who, problem=problem, actors=actors, capacity_per_s=report.capacity_per_s or 0.0

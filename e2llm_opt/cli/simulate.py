@@ -11,6 +11,7 @@ import click
 
 from e2llm_opt.cli import words
 from e2llm_opt.cli.arrivals import arrival_options, described, draw, read_arrivals, warmup_of
+from e2llm_opt.cli.changes import change_options, described_changes, read_changes
 from e2llm_opt.cli.group import EXIT_NO
 from e2llm_opt.cli.problem import load_problem, problem_options
 from e2llm_opt.errors import InputError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from e2llm_opt.check.verdict import Report
     from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
+    from e2llm_opt.simulate.changes import Changes
     from e2llm_opt.simulate.simulate import Simulation
     from e2llm_opt.workload.trace import Trace
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     help="Draw waiting time over time into this .svg or .png file.",
     shell_complete=words.files,
 )
+@change_options
 @arrival_options
 @problem_options
 def command(
@@ -63,6 +66,7 @@ def command(
       e2llm-opt simulate plan.json homelab.yaml --rate 0.2 --arrivals bursty --seed 3
       e2llm-opt simulate plan.json homelab.yaml --trace azure.csv --scale 0.2
       e2llm-opt simulate plan.json homelab.yaml --records requests.csv --plot waits.svg
+      e2llm-opt simulate plan.json homelab.yaml --fail tower@600 --recover tower@900
     """
     from e2llm_opt.cli.interruption import breakable
     from e2llm_opt.cli.progress import progress_line
@@ -70,7 +74,7 @@ def command(
     from e2llm_opt.report.refusals import print_check
     from e2llm_opt.report.simulation import print_simulation
 
-    trace = read_arrivals(options)
+    changes, trace = read_changes(options), read_arrivals(options)
     problem = load_problem(inventory, options)
     arrivals = draw(problem.workload, options) if trace is None else trace
     _refuse_files(records, plot)
@@ -86,7 +90,7 @@ def command(
                     elif line is not None:
                         line.say("loading the simulator (the first time ever compiles it)")
 
-                simulation = _simulate(found, problem, arrivals, options, tell)
+                simulation = _simulate(found, problem, arrivals, (options, changes), tell)
     if found is None:
         if as_json:
             sys.stdout.write(dump_json(report.to_dict()))
@@ -97,6 +101,7 @@ def command(
     _write_files(simulation, records, plot)
     if as_json:
         asked = described(options, arrivals)
+        asked |= {} if changes is None else described_changes(changes)
         sys.stdout.write(dump_json({**summary.to_dict(), "options": asked}))
     elif not quiet:
         print_simulation(summary, problem.workload, arrivals.num_requests, sys.stdout)
@@ -126,12 +131,12 @@ def _simulate(
     plan: Plan,
     problem: Problem,
     arrivals: Trace,
-    options: dict[str, Any],
+    how: tuple[dict[str, Any], Changes | None],
     breathe: Callable[[int], None],
 ) -> Simulation:
     from e2llm_opt.simulate.simulate import simulate
 
-    total = arrivals.num_requests
+    (options, changes), total = how, arrivals.num_requests
     run = simulate(
         plan,
         problem,
@@ -140,6 +145,7 @@ def _simulate(
         mean_context=options["mean_context"],
         warmup=warmup_of(options, total, total),
         breathe=breathe,
+        changes=changes,
     )
     return replace(run, warmup=warmup_of(options, total, run.arrivals.num_requests))
 

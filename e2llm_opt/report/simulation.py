@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
+from rich.console import Group
 from rich.text import Text
 
 from e2llm_opt.report.quantities import number, percent, rate, seconds
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from e2llm_opt.simulate.summary import Summary
+    from e2llm_opt.simulate.summary import Disturbance, Summary
     from e2llm_opt.workload.workload import Workload
 
 _TIMES = (
@@ -28,6 +29,7 @@ _TIMES = (
     ("latency", "latency_s"),
 )
 _ROLE_STYLES = {"PREFILL": "cyan", "DECODE": "green", "MIXED": "magenta"}
+_STATE_STYLES = {"open": "green", "down": "bold red", "loading": "yellow", "draining": "yellow"}
 _BUSY = 0.9
 """Utilisation from which a figure is yellow."""
 _LISTED_LINKS = 12
@@ -49,6 +51,8 @@ def _parts(summary: Summary, workload: Workload, num_requests: int) -> Iterator[
     yield from section("Replicas", _replicas(summary))
     if summary.links:
         yield from section("Links", _links(summary))
+    if summary.changes is not None:
+        yield from section("Changes", Group(*_changes(summary.changes)))
 
 
 def _headline(summary: Summary, num_requests: int) -> Iterator[Text]:
@@ -64,6 +68,9 @@ def _headline(summary: Summary, num_requests: int) -> Iterator[Text]:
     )
     if requests.rejected:
         line = f"{requests.rejected} rejected: longer than what any slots hold"
+        yield Text(line, style="bold red")
+    if requests.unserved:
+        line = f"{requests.unserved} without an answer: no replica was there any more"
         yield Text(line, style="bold red")
     trend = summary.trend
     halves = f"{seconds(trend.first_half_s)}, then {seconds(trend.second_half_s)}"
@@ -131,6 +138,35 @@ def _links(summary: Summary) -> Table:
     if hidden > 0:
         answer.add_row(f"{hidden} more", "", Text("less"), "")
     return answer
+
+
+def _changes(found: Disturbance) -> Iterator[RenderableType]:
+    """Yield what changes cost, and what each device did."""
+    yield Text(
+        f"{found.requests_retried} requests begun anew, {found.tokens_twice} tokens lost and "
+        "computed again"
+    )
+    waits = table("arrived", "mean wait", right=(1,))
+    for name, wait in (
+        ("before", found.wait_before_s),
+        ("during", found.wait_during_s),
+        ("after", found.wait_after_s),
+    ):
+        waits.add_row(f"{name} the changes", seconds(wait))
+    yield waits
+    spans = table("device", "from", "until", "is", "for", right=(1, 2))
+    last = ""
+    for span in found.timeline:
+        name, last = "" if span.device == last else span.device, span.device
+        style = _STATE_STYLES.get(span.state, "")
+        spans.add_row(
+            name,
+            seconds(span.from_s),
+            seconds(span.until_s),
+            Text(span.state, style=style),
+            span.replica or "",
+        )
+    yield spans
 
 
 def _busy(share: float) -> Text:

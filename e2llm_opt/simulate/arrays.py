@@ -17,10 +17,17 @@ Rows = NDArray[Any]
 Row = Any
 """One of them."""
 
-PREFILL, DECODE, MIXED = 0, 1, 2
-SHORTEST, JSQ, WEIGHTED = 0, 1, 2
+FACES = PREFILL, MIXED, DECODE, LEAVING, CLOSED = 0, 1, 2, 3, 4
+"""What a router sees: the roles, a decoder that takes no arrivals, and what takes nothing."""
+QUEUES = WAITING, COMING, PREFILLED = 0, 1, 2
+"""Before prefill or decode; on the way or in prefill; prefilled, in PREFILL without a decoder."""
+ROUTINGS = SHORTEST, JSQ, WEIGHTED = 0, 1, 2
 BLOCK = 8
 """Replicas that are looked through one by one for the next event."""
+TIE_S = 1e-9
+"""Expected waits that differ by less are equal, so that rounding does not route [s]."""
+MANY = np.int64(1) << 60
+"""More rounds than there are."""
 
 
 def _records(whole: str, real: str) -> np.dtype[np.void]:
@@ -30,8 +37,10 @@ def _records(whole: str, real: str) -> np.dtype[np.void]:
 
 
 REPLICA = _records(
-    # slots: 0 for PREFILL; kv_tokens: of all slots together; its stages are [stage, next_stage)
-    "role slots kv_tokens stage next_stage "
+    # face: the role while it is open; slots: 0 for PREFILL; kv_tokens: of all slots together
+    "role face slots kv_tokens "
+    # its stages are [stage, next_stage); 1: the run stops when nothing is left inside
+    "stage next_stage leaves "
     # requests that decode; all that decode or come to a slot; tokens reserved for those in slots
     "busy present kv_used "
     # rounds done; rounds until its next event; 1: decoding pauses for a prefill; 1: it must decide
@@ -40,8 +49,8 @@ REPLICA = _records(
     "share rate "
     # time of the last event; the next round and its growth a round
     "began round growth "
-    # until when it prefills; tokens waited for; requests so far; slot-seconds of work
-    "paused_until pending served busy_s "
+    # until when it prefills; tokens waited for; requests so far; slot-seconds of work; since when
+    "paused_until pending served busy_s opened "
     # as the router sees it: expected wait for a slot; the round with one request more
     "slot_wait next_round",
 )
@@ -71,11 +80,13 @@ class Run(NamedTuple):
     replicas: Rows
     """REPLICA [R]."""
     requests: Rows
-    """REQUEST, sorted by arrival [n]."""
+    """REQUEST [n]."""
+    order: Ints
+    """Requests in the order of arrival [n]."""
     slots: Rows
     """SLOT; the first *busy* of a replica are taken [R, N]."""
     queues: Rows
-    """QUEUE: before prefill or decode; on the way or in prefill; prefilled [R, 3]."""
+    """QUEUE, by :data:`QUEUES` [R, 3]."""
     stages: Rows
     """STAGE [S]."""
     links: Rows

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from e2llm_opt.simulate.arrays import BLOCK, DECODE, JSQ, MIXED, PREFILL, SHORTEST, WEIGHTED, Run
+from e2llm_opt.simulate.arrays import BLOCK, FACES, MANY, QUEUES, ROUTINGS, TIE_S, Row, Run
 
-Row = Any
+PREFILL, MIXED, DECODE, LEAVING, _ = FACES
+WAITING, COMING, PREFILLED = QUEUES
+SHORTEST, JSQ, WEIGHTED = ROUTINGS
 # Handing over a run takes longer than what most functions do, so all are inlined; and one that
 # returns early counts references to all arrays, so none does.
 _INNER: Any = {"error_model": "numpy", "forceinline": True, "no_cpython_wrapper": True}
-_WAITING, _COMING, _PREFILLED = 0, 1, 2
-_MANY = np.int64(1) << 60
-_TIE_S = 1e-9
-"""Expected waits that differ by less are equal, so that rounding does not route [s]."""
 
 
 @njit(**_INNER)
@@ -64,7 +62,7 @@ def _round(w: Run, r: int) -> tuple[float, float, float]:
     n, m = a.busy - 1, w.micro[r, a.busy - 1]
     share = np.ceil(a.busy / m) / a.busy  # of the requests, those of one micro-batch
     for v in range(len(w.windows)):
-        window, held, growing, least = w.windows[v], 0, 0, _MANY
+        window, held, growing, least = w.windows[v], 0, 0, MANY
         for k in range(a.busy):
             left = window.tokens - w.slots[r, k].offset - a.step
             held += window.tokens - max(left, 0)
@@ -99,7 +97,7 @@ def _time(a: Row, rounds: int) -> float:
 def _plan_rounds(w: Run, r: int) -> None:
     """Decode until the first request is finished, or the time of a round has a kink."""
     a = w.replicas[r]
-    a.rounds = _MANY
+    a.rounds = MANY
     for k in range(a.busy):
         a.rounds = min(a.rounds, w.slots[r, k].last_step - a.step)
     if w.is_mean:
@@ -124,8 +122,7 @@ def _count(w: Run, r: int, change: int) -> None:
 def _cut_short(w: Run, r: int, now: float) -> None:
     """Stop replica r at the first end of a round that is not before *now*."""
     a = w.replicas[r]
-    gone = now - a.began
-    half, b = 0.5 * a.growth, a.round - 0.5 * a.growth
+    gone, half, b = now - a.began, 0.5 * a.growth, a.round - 0.5 * a.growth
     rounds = gone / b if half == 0.0 else 2.0 * gone / (b + np.sqrt(b * b + 4.0 * half * gone))
     k = min(max(np.int64(rounds) - 1, 0), a.rounds)
     while k < a.rounds and _time(a, k) < gone:
@@ -148,12 +145,12 @@ def _join(w: Run, r: int, i: int) -> None:
 @njit(**_INNER)
 def _resume(w: Run, r: int) -> None:
     """Let requests join, prefill, or plan the next rounds: replica r is between two rounds."""
-    a, waiting, prefilled = w.replicas[r], w.queues[r, _WAITING], w.queues[r, _PREFILLED]
+    a, waiting, prefilled = w.replicas[r], w.queues[r, WAITING], w.queues[r, PREFILLED]
     is_mixed = a.role == MIXED
     w.next_at[r], a.is_between = np.inf, 0
     while prefilled.length > 0:
         _join(w, r, _dequeue(w.requests, prefilled))
-    while waiting.length > 0 and a.busy + is_mixed * w.queues[r, _COMING].length < a.slots:
+    while waiting.length > 0 and a.busy + is_mixed * w.queues[r, COMING].length < a.slots:
         q = w.requests[waiting.head]
         if a.kv_used + q.prompt_tokens + q.output_tokens > a.kv_tokens:
             break
@@ -188,8 +185,7 @@ def _end(w: Run, r: int) -> None:
         a.is_paused = a.rounds = 0
         a.began = now  # slots are idle in a pause
     a.busy_s += a.busy * (now - a.began)
-    a.step += a.rounds
-    a.began = now
+    a.step, a.began = a.step + a.rounds, now
     for k in range(a.busy - 1, -1, -1):
         if w.slots[r, k].last_step == a.step:
             q = w.requests[w.slots[r, k].request]
@@ -215,7 +211,7 @@ def _wake(w: Run, r: int, now: float) -> None:
 @njit(**_INNER)
 def _come(w: Run, r: int, i: int) -> None:
     """Wait for request i, on its way to a slot of replica r: for its KV cache, or its prefill."""
-    queue = w.queues[r, _COMING]
+    queue = w.queues[r, COMING]
     _enqueue(w.requests, queue, i)
     w.next_at[len(w.replicas) + r] = w.requests[queue.head].ready
 
@@ -223,11 +219,11 @@ def _come(w: Run, r: int, i: int) -> None:
 @njit(**_INNER)
 def _take(w: Run, r: int) -> None:
     """Let the first request that is on its way to replica r be there."""
-    a, queue, line = w.replicas[r], w.queues[r, _COMING], w.queues[r, _WAITING]
+    a, queue, line = w.replicas[r], w.queues[r, COMING], w.queues[r, WAITING]
     i = _dequeue(w.requests, queue)
     if a.role == MIXED:
         a.pending -= w.requests[i].prompt_tokens
-        line = w.queues[r, _PREFILLED]
+        line = w.queues[r, PREFILLED]
     _enqueue(w.requests, line, i)
     w.next_at[len(w.replicas) + r] = w.requests[queue.head].ready if queue.length > 0 else np.inf
     _wake(w, r, w.requests[i].ready)
@@ -260,6 +256,7 @@ def _busy(w: Run, k: int, prompt_tokens: int) -> float:
 def _leaves(w: Run, q: Row, pair: tuple[int, int], done: float) -> float:
     """Return when a KV cache that is complete at *done* begins to leave."""
     route, start = w.routes[pair], done - w.hidden * w.latency[q.prompt, pair[0]]
+    start = max(start, w.replicas[pair[1]].opened)
     for k in range(route.part, route.next_part):
         start = max(start, w.links[w.part_link[k]].free)
     return start
@@ -280,7 +277,7 @@ def _send(w: Run, q: Row, pair: tuple[int, int], done: float) -> None:
     """Send a KV cache that is complete at *done*."""
     route, start = w.routes[pair], _leaves(w, q, pair, done)
     q.ready = _there_at(w, q, pair, done)
-    q.wait_kv = q.ready - done
+    q.wait_kv = q.ready - q.first_token
     for k in range(route.part, route.next_part):
         link, busy = w.links[w.part_link[k]], _busy(w, k, q.prompt_tokens)
         link.free = max(start + busy, done + route.last * busy)
@@ -290,17 +287,23 @@ def _send(w: Run, q: Row, pair: tuple[int, int], done: float) -> None:
 @njit(**_INNER)
 def _end_prefill(w: Run, r: int) -> int:
     """Send a KV cache to a decoder, returned: PREFILL replica r is done with its first prompt."""
-    queue, now = w.queues[r, _WAITING], w.next_at[r]
-    i = _dequeue(w.requests, queue)
-    q = w.requests[i]
-    w.next_at[r] = w.requests[queue.head].first_token if queue.length > 0 else np.inf
+    queue, now, i = w.queues[r, WAITING], w.next_at[r], w.queues[r, WAITING].head
+    q, b, face = w.requests[i], w.requests[i].decoder, DECODE
+    while b < 0 and face <= LEAVING:  # one that is leaving: where no other can
+        b = _decoder(w, r, i, now, face)[0]
+        face += 1
+    _dequeue(w.requests, queue)
+    w.next_at[r] = max(w.requests[queue.head].first_token, now) if queue.length > 0 else np.inf
     w.replicas[r].pending -= q.prompt_tokens
-    if q.decoder < 0:
-        _assign(w, r, _decoder(w, r, i, now)[0], i)
-    _send(w, q, (r, q.decoder), now)
-    _count(w, q.decoder, 1)
-    _come(w, q.decoder, i)
-    return q.decoder
+    if b < 0:  # it stays until a decoder opens
+        _enqueue(w.requests, w.queues[r, PREFILLED], i)
+    else:
+        if q.decoder < 0:
+            _assign(w, r, b, i)
+        _send(w, q, (r, b), now)
+        _count(w, b, 1)
+        _come(w, b, i)
+    return b
 
 
 @njit(**_INNER)
@@ -314,22 +317,22 @@ def _assign(w: Run, entry: int, b: int, i: int) -> None:
 @njit(**_INNER)
 def _is_less(wait: float, then: float, least: float, second: float) -> bool:
     """Return whether a wait is shorter than the least so far, or equal and what follows is."""
-    return wait < least - _TIE_S or (wait <= least + _TIE_S and then < second - _TIE_S)
+    return wait < least - TIE_S or (wait <= least + TIE_S and then < second - TIE_S)
 
 
 @njit(**_INNER)
-def _decoder(w: Run, entry: int, i: int, done: float) -> tuple[int, float, float]:
-    """Choose the decoder for what *entry* prefills until *done* (-1: none), its wait, decoding."""
+def _decoder(w: Run, entry: int, i: int, done: float, face: int) -> tuple[int, float, float]:
+    """Choose the decoder of a *face* for what *entry* prefills until *done*, its wait, decoding."""
     best, least, second, q = -1, np.inf, np.inf, w.requests[i]
     tokens = q.prompt_tokens + q.output_tokens
     for b in range(len(w.replicas)):
         a, route = w.replicas[b], w.routes[entry, b]
-        if a.role != DECODE or tokens > a.kv_tokens or route.latency == np.inf:
+        if a.face != face or tokens > a.kv_tokens or route.latency == np.inf:
             continue
         wait, then = a.pending, 0.0
         if w.routing == SHORTEST:
             wait, then = a.slot_wait, q.output_tokens * a.next_round
-            if wait > least + _TIE_S:
+            if wait > least + TIE_S:
                 continue
             wait += _there_at(w, q, (entry, b), done) - done
         elif w.routing == WEIGHTED:
@@ -344,19 +347,19 @@ def _entry(w: Run, i: int) -> tuple[int, int]:
     """Choose the replica that prefills request i, and its decoder as it looks now; -1: none."""
     q, best, after, least, second = w.requests[i], -1, -1, np.inf, np.inf
     for r in range(len(w.replicas)):
-        a, b, is_prefill = w.replicas[r], r, w.replicas[r].role == PREFILL
-        if a.role == DECODE or q.prompt_tokens + q.output_tokens * (not is_prefill) > a.kv_tokens:
+        a, b, is_prefill = w.replicas[r], r, w.replicas[r].face == PREFILL
+        if a.face >= DECODE or q.prompt_tokens + q.output_tokens * (not is_prefill) > a.kv_tokens:
             continue
         wait, then, late = a.pending, 0.0, 0.0
         if is_prefill:
             done = _prefilled_at(w, r, q.prompt, q.arrival)
             late = max(done - q.arrival - w.latency[q.prompt, r], 0.0)
-            if w.routing == SHORTEST and late > least + _TIE_S:
+            if w.routing == SHORTEST and late > least + TIE_S:
                 continue
-            b, wait, then = _decoder(w, r, i, done)
+            b, wait, then = _decoder(w, r, i, done, DECODE)
             wait += a.pending * (w.routing == JSQ)
         elif w.routing == SHORTEST:
-            ahead = w.queues[r, _WAITING].length * w.pause[q.prompt, r]
+            ahead = w.queues[r, WAITING].length * w.pause[q.prompt, r]
             wait = max(a.slot_wait, ahead + max(a.paused_until - q.arrival, 0.0))
             then = q.output_tokens * a.next_round
         if w.routing == SHORTEST:
@@ -376,7 +379,7 @@ def _arrive(w: Run, i: int, r: int, b: int) -> None:
     q.entry, q.ready = r, q.arrival
     a.served += 1.0
     a.pending += q.prompt_tokens
-    _enqueue(w.requests, w.queues[r, _WAITING], i)
+    _enqueue(w.requests, w.queues[r, WAITING], i)
     if a.role == MIXED:
         q.decoder = r
         a.pending += q.output_tokens
@@ -411,10 +414,11 @@ def _note_next(w: Run, r: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def run(w: Run, first: int, until: int) -> None:
-    """Run from the arrival of request *first* to that of *until*, or to the end of all.
+def run(w: Run, first: int, until: int, stop: float) -> tuple[np.int64, float]:
+    """Run from the arrival of request *first* to that of *until*, or to *stop*.
 
-    At one time, ends of rounds and prefills come before arrivals.
+    At one time, ends of rounds and prefills come before arrivals. Returns how many have arrived
+    and the time, at most *stop*: before it where a replica that leaves has become empty.
     """
     num, i = len(w.replicas), np.int64(first)  # a literal would compile everything twice
     while True:
@@ -422,15 +426,13 @@ def run(w: Run, first: int, until: int) -> None:
         soonest = w.block_soonest[r // BLOCK]
         while w.soonest[r] != soonest:
             r += 1
-        arrival = w.requests[i].arrival if i < len(w.requests) else np.inf
-        if soonest > arrival and i == until:
-            return
-        if soonest == np.inf and arrival == np.inf:
-            return
+        arrival = w.requests[w.order[i]].arrival if i < until else stop
+        if i == until and (soonest > stop or soonest == np.inf):
+            return i, stop
         if soonest > arrival:
-            r, b = _entry(w, i)
+            r, b = _entry(w, w.order[i])
             if r >= 0:
-                _arrive(w, i, r, b)
+                _arrive(w, w.order[i], r, b)
             i += 1
         elif w.next_at[num + r] < w.next_at[r]:
             _take(w, r)
@@ -444,3 +446,5 @@ def run(w: Run, first: int, until: int) -> None:
             _note_next(w, r)
         if b >= 0:
             _note_next(w, b)
+        if r >= 0 and w.replicas[r].leaves and w.replicas[r].pending == 0:
+            return i, min(soonest, arrival)

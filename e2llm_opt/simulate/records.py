@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 COLUMNS: Final = (
     *("arrival_s", "prompt_tokens", "output_tokens", "prefill", "decode", "counted"),
     *("waiting_time_s", "wait_prefill_s", "wait_kv_s", "wait_decode_s"),
-    *("ttft_s", "tpot_s", "latency_s"),
+    *("ttft_s", "tpot_s", "latency_s", "retries", "tokens_twice"),
 )
 """Columns, in their order; ``prefill`` and ``decode`` name replicas. Rejected: no value."""
+_WHOLE = ("retries", "tokens_twice")
+_TIMES = tuple(name for name in COLUMNS[3:] if name.endswith("_s"))
 _BLOCK = 65536
 """Rows at once, so that memory stays small."""
 
@@ -60,10 +62,14 @@ def _blocks(simulation: Simulation) -> Iterator[dict[str, list[Any]]]:
             "decode": [names[r] for r in simulation.decoder[rows].tolist()],
             "counted": counted[rows].tolist(),
         }
-        for name in COLUMNS[len(block) :]:
+        for name in _TIMES:
             values = getattr(simulation, name)[rows]
             pairs = zip(values.tolist(), served, strict=True)
             block[name] = [value if is_served else None for value, is_served in pairs]
+        course = simulation.course
+        for name in _WHOLE:
+            again = [0] * len(served) if course is None else getattr(course, name)[rows].tolist()
+            block[name] = again
         yield block
 
 
@@ -78,7 +84,7 @@ def _write_csv(simulation: Simulation, file: IO[bytes]) -> None:
 def _write_parquet(simulation: Simulation, file: IO[bytes]) -> None:
     pyarrow = pyarrow_for("")
     kinds = dict.fromkeys(COLUMNS, pyarrow.float64())
-    kinds |= dict.fromkeys(("prompt_tokens", "output_tokens"), pyarrow.int64())
+    kinds |= dict.fromkeys(("prompt_tokens", "output_tokens", *_WHOLE), pyarrow.int64())
     kinds |= dict.fromkeys(("prefill", "decode"), pyarrow.string())
     schema = pyarrow.schema(list({**kinds, "counted": pyarrow.bool_()}.items()))
     with pyarrow.parquet.ParquetWriter(file, schema) as writer:

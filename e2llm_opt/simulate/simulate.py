@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.errors import InputError
-from e2llm_opt.problem import Role
 from e2llm_opt.simulate.arrays import JSQ, SHORTEST, WEIGHTED
-from e2llm_opt.simulate.system import Actor, Systems
+from e2llm_opt.simulate.cast import cast_of
+from e2llm_opt.simulate.live import Live
+from e2llm_opt.simulate.system import Systems
 
 if TYPE_CHECKING:
     import os
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
     from e2llm_opt.simulate.arrays import Run
+    from e2llm_opt.simulate.changes import Changes
+    from e2llm_opt.simulate.course import Course
+    from e2llm_opt.simulate.live import Timeline
     from e2llm_opt.simulate.summary import Summary
+    from e2llm_opt.simulate.system import Actor
     from e2llm_opt.workload.trace import Trace
 
     Breathe = Callable[[int], None]
@@ -60,6 +64,8 @@ class Simulation:
         Share of the time that KV transfers kept each link, card or bus busy.
     warmup
         First requests, left out of all statistics.
+    course
+        What changes of the replicas add; None where there were none.
     """
 
     arrivals: Trace
@@ -75,6 +81,7 @@ class Simulation:
     busy: tuple[float, ...]
     links: Mapping[Resource, float]
     warmup: int
+    course: Course | None = None
 
     @property
     def waiting_time_s(self) -> Floats:
@@ -94,11 +101,26 @@ class Simulation:
         return self.arrivals.arrival_s + self.latency_s
 
     @property
+    def join_s(self) -> Floats:
+        """When it began to decode in the replica that finished it [n] [s]."""
+        if self.course is not None:
+            return self.course.join_s
+        return self.finish_s - self.tpot_s * self.arrivals.output_tokens
+
+    @property
+    def came_s(self) -> Floats:
+        """When it came to the replica that prefilled it in the end [n] [s]."""
+        return self.arrivals.arrival_s if self.course is None else self.course.came_s
+
+    @property
     def span_s(self) -> float:
         """From the first arrival to the last token [s]."""
-        arrival_s = self.arrivals.arrival_s
-        end = float(np.nanmax(self.finish_s, initial=arrival_s[-1]))
-        return max(end - float(arrival_s[0]), 1e-300)
+        return max(self.end_s - float(self.arrivals.arrival_s[0]), 1e-300)
+
+    @property
+    def end_s(self) -> float:
+        """Time of the last token, or of the last arrival where that is later [s]."""
+        return float(np.nanmax(self.finish_s, initial=self.arrivals.arrival_s[-1]))
 
     def write_records(self, path: str | os.PathLike[str]) -> None:
         """Write one row a request to a ``.csv`` or ``.parquet`` file, times in seconds.
@@ -121,7 +143,12 @@ class Simulation:
     @property
     def num_rejected(self) -> int:
         """Requests that no slot is long enough for."""
-        return int((self.entry < 0).sum())
+        return int((self.entry < 0).sum()) - self.num_unserved
+
+    @property
+    def num_unserved(self) -> int:
+        """Requests that waited for a replica until the end, and none came."""
+        return 0 if self.course is None else int(self.course.unserved.sum())
 
 
 def default_warmup(num_requests: int) -> int:
@@ -138,6 +165,7 @@ def simulate(
     mean_context: bool = False,
     warmup: int = 0,
     breathe: Breathe | None = None,
+    changes: Changes | None = None,
 ) -> Simulation:
     """Run *plan* on *arrivals*.
 
@@ -160,11 +188,14 @@ def simulate(
     breathe
         Called with the number of requests that have arrived, some times a second. Where it raises
         KeyboardInterrupt, no more arrive, and those that have are run to their end.
+    changes
+        Devices that fail and recover, and plans that take over from *plan*.
 
     Raises
     ------
     InputError
-        When the plan names unknown devices, the routing is unknown, or the warm-up leaves nothing.
+        When the plan names unknown devices, the routing is unknown, the warm-up leaves nothing, or
+        changes make no sense.
     KeyboardInterrupt
         When *breathe* raises it before any request has arrived.
 
@@ -172,71 +203,21 @@ def simulate(
     -----
     docs/simulator.md says what happens when.
     """
-    actors = actors_of(plan, problem)
     if not 0 <= warmup < arrivals.num_requests:
         raise InputError(
             f"the warm-up must leave some of {arrivals.num_requests} requests, got {warmup}."
         )
-    names = tuple(replica.id for replica in plan.replicas)
-    index = {name: r for r, name in enumerate(names)}
-    rates = {(index[r.prefill], index[r.decode]): r.rate_per_s for r in plan.routes}
-    return Simulator(costs_for(plan, problem), arrivals).run(
-        actors,
-        names=names,
-        route_rates=rates,
+    if changes is not None:
+        changes.check(plan, problem)
+    cast = cast_of(plan, problem, changes)
+    return Simulator(cast.costs, arrivals).run(
+        cast.actors,
+        names=cast.names,
+        route_rates=cast.route_rates,
         how=(routing, mean_context, warmup),
         breathe=breathe,
+        timeline=cast.timeline,
     )
-
-
-def costs_for(plan: Plan, problem: Problem) -> Costs:
-    """Return the costs of *problem* with every unit that *plan* forms, whoever made it.
-
-    Raises
-    ------
-    InputError
-        When the plan names unknown devices.
-    """
-    rows = _rows(plan, problem)
-    stages = [stage for replica in plan.replicas for stage in replica.stages]
-    units = {tuple(rows[name] for name in stage.devices) for stage in stages}
-    joint = tuple(sorted(own for own in units if len(own) > 1))
-    return costs_of(problem, joint) if joint else costs_of(problem)
-
-
-def actors_of(plan: Plan, problem: Problem) -> list[Actor]:
-    """Return the replicas of *plan* as they run, by the rows of its :func:`costs_for`.
-
-    Raises
-    ------
-    InputError
-        When the plan names unknown devices.
-    """
-    rows, units = _rows(plan, problem), costs_for(plan, problem).units
-    return [
-        Actor(
-            role=Role(replica.role),
-            cut=tuple(
-                (units.known(rows[name] for name in stage.devices), *stage.layers)
-                for stage in replica.stages
-            ),
-            slots=replica.slots,
-            spilled=tuple(stage.spilled_layers for stage in replica.stages),
-            max_context_tokens=replica.max_context_tokens,
-            rate_per_s=replica.arrival_rate_per_s,
-        )
-        for replica in plan.replicas
-    ]
-
-
-def _rows(plan: Plan, problem: Problem) -> dict[str, int]:
-    """Return the row of each device, by name; those of *plan* must be known."""
-    rows = {device.name: d for d, device in enumerate(problem.devices)}
-    used = {name for replica in plan.replicas for stage in replica.stages for name in stage.devices}
-    missing = used - rows.keys()
-    if missing:
-        raise InputError(f"the plan uses {', '.join(sorted(missing))}, which the inventory lacks.")
-    return rows
 
 
 class Simulator:
@@ -252,6 +233,7 @@ class Simulator:
 
     def __init__(self, costs: Costs, arrivals: Trace) -> None:
         self.arrivals = arrivals
+        self._costs = costs
         self._systems = Systems(costs, arrivals)
 
     def run(
@@ -262,8 +244,11 @@ class Simulator:
         route_rates: Mapping[tuple[int, int], float] | None = None,
         how: tuple[Routing, bool, int] = ("shortest-wait", False, 0),
         breathe: Breathe | None = None,
+        timeline: Timeline | None = None,
     ) -> Simulation:
         """Run replicas, which need not be a plan; *how* is (routing, mean context, warm-up).
+
+        With a *timeline* they come and go.
 
         The rest, and what is raised, is as :func:`simulate` has it.
         """
@@ -272,7 +257,12 @@ class Simulator:
             raise InputError(f"routing must be {', '.join(_ROUTINGS)}, got '{routing}'.")
         law = _ROUTINGS[routing], mean_context
         system, shared = self._systems.build(actors, route_rates, law)
-        num = _run(system, breathe)
+        if timeline is None:
+            num, course = _run(system, breathe), None
+        else:
+            live = Live(system, actors, self._costs, timeline)
+            num = live.run(breathe)
+            course = live.course(num)
         arrivals, found = self.arrivals.first(num), system.requests[:num]
         end = float(np.nanmax(found["finish"], initial=arrivals.arrival_s[-1]))
         span = max(end - float(arrivals.arrival_s[0]), 1e-300)
@@ -296,6 +286,7 @@ class Simulator:
             busy=tuple(busy.tolist()),
             links=links,
             warmup=warmup if warmup < num else 0,
+            course=course,
         )
 
 
@@ -305,7 +296,7 @@ def _run(system: Run, breathe: Breathe | None) -> int:
 
     total = len(system.requests)
     if breathe is None:
-        run(system, 0, total)
+        run(system, 0, total, np.inf)
         return total
     for first in range(0, total, _STEP):
         try:
@@ -313,7 +304,9 @@ def _run(system: Run, breathe: Breathe | None) -> int:
         except KeyboardInterrupt:
             if first == 0:
                 raise
-            run(system._replace(requests=system.requests[:first]), first, first)
+            run(system, first, first, np.inf)
             return first
-        run(system, first, min(first + _STEP, total))
+        until = min(first + _STEP, total)
+        stop = system.requests["arrival"][until] if until < total else np.inf
+        run(system, first, until, stop)
     return total

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 ROLE_CODES = {Role.PREFILL: PREFILL, Role.DECODE: DECODE, Role.MIXED: MIXED}
 _NO_WINDOW = 2**62
-_NO_RATE = 1e-12
+NO_RATE = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ class Systems:
         stages, groups, tables = _stacked([self._decoding(actor) for actor in actors])
         routes, parts, shared = _transfers(costs, actors, (self._windows, self._window_of))
         for pair, rate in (route_rates or {}).items():
-            routes["share"][pair] = max(rate, _NO_RATE)
+            routes["share"][pair] = max(rate, NO_RATE)
         layerwise = costs.problem.runtime.layerwise_kv
         queues = np.zeros((len(actors), 3), QUEUE)
         queues["head"] = -1
@@ -145,6 +145,7 @@ class Systems:
         return Run(
             replicas=_replicas(costs, actors, tables["tpot"]),
             requests=_requests(self._arrivals, self._rows),
+            order=np.arange(self._arrivals.num_requests),
             slots=np.zeros(tables["tpot"].shape, SLOT),
             queues=queues,
             stages=stages,
@@ -207,12 +208,13 @@ def _replicas(costs: Costs, actors: Sequence[Actor], tpot: Floats) -> Rows:
     found = np.zeros(len(actors), REPLICA)
     last = np.cumsum([len(actor.cut) for actor in actors])
     found["role"] = [ROLE_CODES[actor.role] for actor in actors]
+    found["face"], found["opened"] = found["role"], -np.inf
     found["slots"] = [0 if actor.role is Role.PREFILL else actor.slots for actor in actors]
     found["kv_tokens"] = [actor.slots * actor.max_context_tokens for actor in actors]
     found["stage"] = last - [len(actor.cut) for actor in actors]
     found["next_stage"] = last
     found["next_round"] = tpot[:, 0]
-    found["share"] = [max(actor.rate_per_s, _NO_RATE) for actor in actors]
+    found["share"] = [max(actor.rate_per_s, NO_RATE) for actor in actors]
     found["rate"] = [
         1.0 if actor.role is Role.PREFILL else _rate(costs, actor, float(own[actor.slots - 1]))
         for actor, own in zip(actors, tpot, strict=True)

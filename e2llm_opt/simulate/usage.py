@@ -128,7 +128,9 @@ def _own(simulation: Simulation, r: int) -> NDArray[np.bool_]:
 
 def _queue(simulation: Simulation, r: int) -> float:
     """Return how many requests waited at replica *r* on average."""
-    before = float(simulation.wait_prefill_s[simulation.entry == r].sum())
+    own = simulation.entry == r
+    lost = simulation.came_s[own] - simulation.arrivals.arrival_s[own]
+    before = float((simulation.wait_prefill_s[own] - lost).sum())
     after = float(simulation.wait_decode_s[simulation.decoder == r].sum())
     return (before + after) / simulation.span_s
 
@@ -143,9 +145,7 @@ def _batches(costs: Costs, actor: Actor, simulation: Simulation, r: int) -> _Bat
     if actor.role is Role.MIXED:
         begin = simulation.arrivals.arrival_s[own] + simulation.wait_prefill_s[own]
         pauses = begin, begin + _pauses(costs, actor, simulation.arrivals.prompt_tokens[own])
-    seconds = batch_seconds(
-        finish - simulation.tpot_s[own] * tokens, finish, slots=actor.slots, pauses=pauses
-    )
+    seconds = batch_seconds(simulation.join_s[own], finish, slots=actor.slots, pauses=pauses)
     law = decode(costs, actor.cut, actor.slots, actor.spilled)
     rounds = seconds / law.tpot_s
     sizes = np.arange(1, actor.slots + 1)

@@ -52,10 +52,12 @@ def test_json_has_every_figure(lab: str, plan: str, run: Run) -> None:
     found = answer(run, plan, lab, "--requests", "300", "--ttft", "1", "--tpot", "0.1")
     assert list(found) == [
         *("schema", "requests", "arrivals", *TIMES, "slo", "throughput", "trend"),
-        *("replicas", "devices", "links", "options"),
+        *("replicas", "devices", "links", "changes", "options"),
     ]
     assert found["schema"] == "e2llm-opt/simulation/v1"
-    assert found["requests"] == {"simulated": 300, "warmup": 0, "counted": 300, "rejected": 0}
+    counts = {"simulated": 300, "warmup": 0, "counted": 300, "rejected": 0, "unserved": 0}
+    assert found["requests"] == counts
+    assert found["changes"] is None
     for name in TIMES:
         assert set(found[name]) == {"mean", "p50", "p90", "p99"}
         assert found[name]["p50"] <= found[name]["p90"] <= found[name]["p99"]
@@ -244,3 +246,48 @@ def test_the_json_answer_can_be_piped_from_plan(lab: str, run: Run, tmp_path: Pa
     assert answer(run, str(path), lab, "--requests", "50", "--mean-context")["options"][
         "mean_context"
     ]
+
+
+def test_a_failure_is_reported_with_what_it_cost(lab: str, plan: str, run: Run) -> None:
+    failure = "--fail", "tower@100", "--recover", "tower@130", "--load-gb-s", "inf"
+    found = answer(run, plan, lab, "--requests", "60", "--rate", "0.3", *failure)
+    changes = found["changes"]
+    assert (changes["from_s"], changes["until_s"]) == (100, 130)
+    assert changes["retries"] >= changes["requests_retried"] > 0
+    assert changes["tokens_twice"] > 0
+    assert changes["wait_during_s"] > changes["wait_before_s"]
+    assert [span["state"] for span in changes["timeline"]] == ["open", "down", "open"]
+    assert found["options"]["recover"] == [["tower", 130]]
+    text = run("simulate", plan, lab, "--requests", "60", "--rate", "0.3", *failure).stdout
+    for words in ("requests begun anew", "during the changes", "down"):
+        assert words in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_without_a_recovery_some_are_unserved(lab: str, plan: str, run: Run) -> None:
+    found = answer(run, plan, lab, "--requests", "60", "--rate", "0.3", "--fail", "tower@100")
+    counts = found["requests"]
+    assert counts["unserved"] > 0
+    assert counts["counted"] + counts["unserved"] + counts["rejected"] == 60
+    text = run("simulate", plan, lab, "--requests", "60", "--rate", "0.3", "--fail", "tower@100")
+    assert "without an answer" in text.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--fail", "towr@3"], "did you mean tower?"),
+        (["--fail", "tower@-3"], "no DEVICE@TIME"),
+        (["--fail", "tower"], "no DEVICE@TIME"),
+        (["--fail", "tower@9", "--recover", "tower@3"], "has not failed at that time"),
+        (["--recover", "tower@3"], "does not fail"),
+        (["--fail", "tower@3", "--fail", "tower@5"], "gone since 3 s"),
+        (["--fail", "tower@3", "--load-gb-s", "0"], "no positive number"),
+    ],
+)
+def test_failures_that_make_no_sense(
+    lab: str, plan: str, run: Run, arguments: list[str], words: str
+) -> None:
+    result = run("simulate", plan, lab, "--requests", "9", *arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr

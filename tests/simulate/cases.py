@@ -112,7 +112,7 @@ def cases(draw: st.DrawFn, *, roles: str = "any", routings: Sequence[Routing] = 
     """Draw a case; *roles* are any, MIXED only, or P/D only."""
     problem = draw(_problems())
     rows = draw(st.permutations(range(len(problem.devices))))
-    replicas = draw(_replicas(problem, rows, roles))
+    replicas = draw(replicas_of(problem, rows, roles))
     world, load = World(problem), draw(st.sampled_from((0.7, 0.3, 1.2)))
     arrivals = draw_arrivals(
         problem.workload,
@@ -188,7 +188,7 @@ def _rate(world: World, own: Replica) -> float:
 
 
 @st.composite
-def _replicas(
+def replicas_of(
     draw: st.DrawFn, problem: Problem, rows: Sequence[int], roles: str
 ) -> tuple[Replica, ...]:
     """Draw replicas of any cut; memory is no matter here, but for what spills."""

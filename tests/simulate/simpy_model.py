@@ -235,6 +235,7 @@ class Model:
             if replica.role != "PREFILL"
         }
         self.free_at: dict[Thing, float] = {}
+        self.opened: dict[int, float] = {}
         self.served = dict.fromkeys(range(len(replicas)), 0)
         self.served_routes: dict[tuple[int, int], int] = {}
 
@@ -290,6 +291,7 @@ class Model:
         if not self.times.world.problem.runtime.layerwise_kv:
             last = 0.0
         start = done - self.times.hidden(prefill, request.prompt)
+        start = max(start, self.opened.get(target, 0.0))
         start = max([start, *(self.free_at.get(thing, 0.0) for thing in busy)])
         free = {thing: max(start + time, done + last * time) for thing, time in busy.items()}
         return max(free.values()) + latency, free

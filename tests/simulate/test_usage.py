@@ -10,7 +10,8 @@ import pytest
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.cost.pipeline import decode, prefill_of_lengths
 from e2llm_opt.cost.transfer import kv_routes
-from e2llm_opt.simulate.simulate import actors_of, default_warmup, simulate
+from e2llm_opt.simulate.cast import actors_of
+from e2llm_opt.simulate.simulate import default_warmup, simulate
 from e2llm_opt.simulate.usage import batch_seconds
 from e2llm_opt.workload.arrivals import draw_arrivals
 from tests.simulate.small import ON_BOTH, ON_DESKTOP, ON_MAC, plan, problem, trace
@@ -34,7 +35,8 @@ def summary_of(found: Plan, rate_per_s: float, num: int = 400) -> Summary:
 def test_requests_one_by_one_keep_a_device_busy_as_long_as_they_take() -> None:
     arrivals = trace(*((100.0 * i, 200 + i, 50) for i in range(6)))
     run = simulate(ALONE, problem(), arrivals, mean_context=True)
-    costs, actor = costs_of(problem()), actors_of(ALONE, problem())[0]
+    costs = costs_of(problem())
+    actor = actors_of(ALONE, problem(), costs)[0]
     prompts = prefill_of_lengths(costs, actor.cut, arrivals.prompt_tokens.astype(float))
     step = float(decode(costs, actor.cut, 2).tpot_s[0])
     busy = prompts.stage_s.sum() + 6 * 50 * step
@@ -81,7 +83,7 @@ def test_kv_caches_and_activations_are_on_the_links() -> None:
     arrivals = trace((0.0, 600, 300), (100.0, 600, 300))
     costs = costs_of(problem())
     run = simulate(SPLIT, problem(), arrivals)
-    actors = actors_of(SPLIT, problem())
+    actors = actors_of(SPLIT, problem(), costs)
     route = kv_routes(costs, actors[0].cut, actors[1].cut)
     assert route is not None
     per_token = problem().model.layer_kv_bytes_per_token

@@ -1,0 +1,135 @@
+"""What arrives just now: a rate and lengths, estimated from the requests seen so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from e2llm_opt.adapt.stream import PRIOR, Stream
+from e2llm_opt.errors import InputError
+from e2llm_opt.workload.workload import Lengths
+
+if TYPE_CHECKING:
+    from e2llm_opt.problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regime:
+    """A load that stays for a while: arrivals a second, lengths of prompts and answers."""
+
+    rate_per_s: float
+    prompt: Lengths
+    output: Lengths
+
+    @staticmethod
+    def of(problem: Problem) -> Regime:
+        """Return the load that *problem* is planned for."""
+        load = problem.workload
+        return Regime(rate_per_s=load.rate_per_s, prompt=load.prompt, output=load.output)
+
+    def problem(self, problem: Problem) -> Problem:
+        """Return *problem* under this load; slots hold requests as long as before."""
+        load = replace(
+            problem.workload, rate_per_s=self.rate_per_s, prompt=self.prompt, output=self.output
+        )
+        return replace(problem, workload=load)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the regime as it stands in a file."""
+        return {
+            "rate_per_s": self.rate_per_s,
+            "prompt_tokens": {"mean": self.prompt.mean, "cv": self.prompt.cv},
+            "output_tokens": {"mean": self.output.mean, "cv": self.output.cv},
+        }
+
+    @staticmethod
+    def from_dict(given: dict[str, Any]) -> Regime:
+        """Return the regime that :meth:`to_dict` wrote."""
+        return Regime(
+            rate_per_s=float(given["rate_per_s"]),
+            prompt=Lengths(**given["prompt_tokens"]),
+            output=Lengths(**given["output_tokens"]),
+        )
+
+    def __str__(self) -> str:
+        """Return ``0.25 requests/s of 256 + 1024 tokens``."""
+        return (
+            f"{self.rate_per_s:.3g} requests/s of {self.prompt.mean:.0f} + "
+            f"{self.output.mean:.0f} tokens"
+        )
+
+
+class Estimator:
+    """Estimates the regime.
+
+    Parameters
+    ----------
+    start
+        What is expected before anything was seen.
+
+    Attributes
+    ----------
+    num_changes
+        Abrupt changes found so far.
+    """
+
+    def __init__(self, start: Regime) -> None:
+        gap = Lengths(mean=1.0 / max(start.rate_per_s, 1e-12), cv=1.0)
+        self._gaps = Stream("gaps", gap)
+        self._prompt = Stream("lengths", start.prompt)
+        self._output = Stream("lengths", start.output)
+        self._last_s: float | None = None
+        self.num_changes = 0
+
+    @property
+    def num(self) -> int:
+        """Requests since the last change of arrivals or prompts."""
+        return min(self._gaps.num, self._prompt.num)
+
+    def arrive(self, time_s: float, prompt_tokens: float) -> bool:
+        """Take an arrival in; return whether the regime has changed.
+
+        Raises
+        ------
+        InputError
+            When it came before the one before it, or has no prompt.
+        """
+        if self._last_s is not None and time_s < self._last_s:
+            raise InputError(f"requests must come in order: {time_s:g} s after {self._last_s:g} s.")
+        if not prompt_tokens >= 1:
+            raise InputError(f"a prompt has at least one token, got {prompt_tokens:g}.")
+        gap = None if self._last_s is None else time_s - self._last_s
+        self._last_s = time_s
+        is_other = gap is not None and self._gaps.add(gap)
+        has_changed = self._prompt.add(prompt_tokens)
+        if has_changed:
+            self._gaps.doubt(PRIOR)
+            self._output.doubt(PRIOR)
+        elif is_other:
+            self._prompt.doubt(PRIOR)
+            self._output.doubt(PRIOR)
+        self.num_changes += has_changed or is_other
+        return has_changed or is_other
+
+    def finish(self, output_tokens: float) -> bool:
+        """Take the length of an answer in; return whether answers have changed.
+
+        Raises
+        ------
+        InputError
+            When it has no token.
+        """
+        if not output_tokens >= 1:
+            raise InputError(f"an answer has at least one token, got {output_tokens:g}.")
+        changed = self._output.add(output_tokens)
+        self.num_changes += changed
+        return changed
+
+    @property
+    def regime(self) -> Regime:
+        """What arrives as far as it is known."""
+        return Regime(
+            rate_per_s=1.0 / max(self._gaps.mean, 1e-12),
+            prompt=Lengths(mean=self._prompt.mean, cv=self._prompt.cv),
+            output=Lengths(mean=self._output.mean, cv=self._output.cv),
+        )

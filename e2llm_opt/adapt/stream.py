@@ -1,0 +1,122 @@
+"""One stream of numbers: its mean and spread, and the moment at which it becomes another one.
+
+Means forget exponentially. A change is found by two CUSUMs of log likelihood ratios (Page, 1954,
+"Continuous inspection schemes"), one a direction: of normal logarithms for lengths, of exponential
+gaps for arrivals. Where nothing changes, such a CUSUM runs exp(threshold) observations or more on
+average before a false alarm (Lorden, 1971, "Procedures for reacting to a change in distribution").
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from e2llm_opt.workload.workload import Lengths
+
+MEMORY: Final = 400
+"""Observations that a mean goes by, once there are so many."""
+THRESHOLD: Final = 14.0
+"""Log likelihood ratio at which a stream has changed: a false alarm in a million observations."""
+LEAST: Final = 50
+"""Observations from which on a change can be found: fewer say too little of what was before."""
+PRIOR: Final = 10
+"""Observations that what is expected weighs."""
+_SHIFT = 1.0
+"""Change of the logarithm that is looked for [standard deviations]."""
+_FACTOR = 1.5
+"""Change of the rate that is looked for, up and down."""
+_LEAST_SIGMA = 0.05
+"""Lengths that are all equal vary by so much, or the smallest change would be an alarm."""
+_OUTLIER = 3.0
+"""One observation counts as no more than so many standard deviations."""
+
+
+class Stream:
+    """Numbers one after the other.
+
+    Parameters
+    ----------
+    kind
+        ``lengths``, whose logarithms are taken to be normal, or ``gaps``, taken to be exponential;
+        where they vary more than that, ratios count less, by the square of their cv.
+    start
+        What is expected before anything was seen; it weighs as much as ten observations.
+
+    Attributes
+    ----------
+    num
+        Observations since the last change, those ten included.
+    """
+
+    def __init__(self, kind: Literal["lengths", "gaps"], start: Lengths) -> None:
+        self._kind, self._cv = kind, start.cv
+        self.num = PRIOR
+        self._mean, self._square = start.mean, start.mean**2 * (1.0 + start.cv**2)
+        self._log = math.log(start.mean) - 0.5 * start.sigma**2
+        self._log_square = self._log**2 + start.sigma**2
+        self._sums = [0.0, 0.0]
+        self._since = [0, 0]
+        self._recent: deque[float] = deque(maxlen=MEMORY)
+
+    @property
+    def mean(self) -> float:
+        """Mean, of the last observations more than of those before."""
+        return self._mean
+
+    @property
+    def cv(self) -> float:
+        """Coefficient of variation; the last one known while there are few observations."""
+        if self.num < LEAST or self._mean <= 0:
+            return self._cv
+        return math.sqrt(max(self._square - self._mean**2, 0.0)) / self._mean
+
+    def add(self, value: float) -> bool:
+        """Take one observation in; return whether the stream has changed.
+
+        Then all before the change is forgotten: the CUSUM that says so was zero there last.
+        """
+        if self.num >= LEAST:
+            for k, ratio in enumerate(self._ratios(value)):
+                self._sums[k] = max(self._sums[k] + ratio, 0.0)
+                self._since[k] = self._since[k] + 1 if self._sums[k] > 0 else 0
+        self._recent.append(value)
+        changed = [k for k in (0, 1) if self._sums[k] >= THRESHOLD]
+        if not changed:
+            self._count(value)
+            return False
+        kept = list(self._recent)[-max(self._since[k] for k in changed) :]
+        self._cv, self.num = self.cv, 0
+        self._sums, self._since = [0.0, 0.0], [0, 0]
+        self._recent = deque(kept, maxlen=MEMORY)
+        for one in kept:
+            self._count(one)
+        return True
+
+    def doubt(self, num: int) -> None:
+        """Let what is known weigh no more than *num* observations."""
+        self.num = min(self.num, num)
+        self._sums, self._since = [0.0, 0.0], [0, 0]
+
+    def _count(self, value: float) -> None:
+        self.num += 1
+        share = 1.0 / min(self.num, MEMORY)
+        log = math.log(max(value, 1e-9))
+        self._mean += share * (value - self._mean)
+        self._square += share * (value**2 - self._square)
+        self._log += share * (log - self._log)
+        self._log_square += share * (log**2 - self._log_square)
+
+    def _ratios(self, value: float) -> tuple[float, float]:
+        """Return the log likelihood ratios of a larger mean and of a smaller one."""
+        if self._kind == "gaps":
+            gap = value / max(self._mean, 1e-12)
+            log, spread = math.log(_FACTOR), max(1.0, self.cv**2)
+            longer = (-log + (1.0 - 1.0 / _FACTOR) * gap) / spread
+            shorter = (log - (_FACTOR - 1.0) * gap) / spread
+            return longer, shorter
+        sigma = max(math.sqrt(max(self._log_square - self._log**2, 0.0)), _LEAST_SIGMA)
+        z = (math.log(max(value, 1e-9)) - self._log) / sigma
+        z = min(max(z, -_OUTLIER), _OUTLIER)
+        return _SHIFT * z - 0.5 * _SHIFT**2, -_SHIFT * z - 0.5 * _SHIFT**2
