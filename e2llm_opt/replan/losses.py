@@ -56,9 +56,10 @@ class Losses:
         """Return what requests lose within the horizon in *outcome* [request-seconds].
 
         Waiting time: rate · horizon · mean wait, which counts for at most half the horizon.
-        Without a steady state every request is taken to wait that long, and the backlog that grows
-        comes on top. Latency: the same with the time of a request that is alone. Throughput, context
-        and cost: a request's latency, times what the objective minimises over what it is now.
+        Without a steady state every request is taken to wait that long, and the backlog that
+        grows comes on top. Latency: the same with the time of a request that is alone. Throughput,
+        context and cost: a request's latency, times what the objective minimises over what it is
+        now.
         """
         rate, horizon = self.rate_per_s, self.horizon_s
         if outcome is None or outcome.traffic.capacity_per_s <= 0:
@@ -89,10 +90,10 @@ class Losses:
         return self.rate_per_s * self.horizon_s * self._evaluator.ranking.wait_unit_s
 
     def of_moving(self, way: Sequence[Stretch], after: Stretch) -> float:
-        """Return what requests lose on the *way*, beyond what they lose *after* it [request-seconds].
+        """Return what requests lose on the *way* beyond what they lose *after* it.
 
         Above capacity a backlog grows; it is served by what capacity is left later, at most until
-        the horizon.
+        the horizon [request-seconds].
         """
         rate = self.rate_per_s if self._needs_capacity else 0.0
         lost, backlog = 0.0, 0.0

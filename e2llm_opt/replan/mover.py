@@ -1,4 +1,4 @@
-"""Local search from a plan that stands: small changes first, as long as they gain more than they cost."""
+"""Local search from a plan that stands: the best of many small changes, one after the other."""
 
 from __future__ import annotations
 
@@ -99,6 +99,7 @@ class Mover:
     def __init__(
         self,
         search: Search,
+        *,
         weights: Weights,
         losses: Losses,
         neighbours: Neighbours,
@@ -132,12 +133,17 @@ class Mover:
         best = self.judge(start) if start else None
         at = start
         for _ in range(effort.rounds):
-            some = [near for one in self._promising(at, hot, effort) if (near := self.judge(one))]
+            some = [near for one in self._promising(at, hot, effort) if (near := self._told(one))]
             top = min(some, key=worth, default=None)
             if top is None or (best is not None and worth(top) >= worth(best)):
                 break
             best, at = top, top.outcome.replicas
         return best
+
+    def _told(self, replicas: Replicas) -> Near | None:
+        """Judge a plan and tell how many were; there Ctrl-C is heard."""
+        self._search.tell("change", len(self.seen), ())
+        return self.judge(replicas)
 
     def judge(self, replicas: Replicas) -> Near | None:
         """Return what a plan is worth; None where it is impossible, forbidden or beyond a limit."""
@@ -150,7 +156,9 @@ class Mover:
         if not replicas or not is_whole(replicas) or not self._is_within(replicas):
             return None
         outcome = self._evaluator.outcome(replicas)
-        if self._evaluator.key(outcome)[0] >= IMPOSSIBLE or not self._search.rules.is_obeyed(outcome):
+        if self._evaluator.key(outcome)[0] >= IMPOSSIBLE or not self._search.rules.is_obeyed(
+            outcome
+        ):
             return None
         return Near(
             outcome=outcome,

@@ -46,7 +46,9 @@ def named(
     where: dict[int, int] = {}
     for k, own in stages.items():
         devices = list(rows[k])
-        need = np.array([[weights.gained(old.get(e, NOTHING), new[d]) for e in devices] for d in own])
+        need = np.array(
+            [[weights.gained(old.get(e, NOTHING), new[d]) for e in devices] for d in own]
+        )
         # Of equals, the device that has it already, then the first.
         need = need + 1e-3 * np.array([[e != d for e in devices] for d in own])
         for i, j in zip(*linear_sum_assignment(need), strict=True):

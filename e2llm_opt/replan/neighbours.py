@@ -1,4 +1,4 @@
-"""Plans near a plan: one replica cut anew, a device more, less or another one, two replicas changed.
+"""Plans near a plan: one replica or two cut anew, with a device more, less, or another one.
 
 Each neighbour keeps all other replicas as they are. New cuts are those that move little from what
 devices hold now (:mod:`e2llm_opt.replan.recut`).

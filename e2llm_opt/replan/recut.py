@@ -5,8 +5,8 @@ A dynamic program over the boundaries of a fixed device order. With C_k(b, a) th
 
     f_0(0) = 0,   f_k(a) = min( f_{k-1}(a), min_b f_{k-1}(b) + C_k(b, a) )
 
-The price is the bytes that the device must fetch, plus a weight times its time; stages above a limit
-are not allowed. All pairs of weight and limit are solved at once: O(K L²) each.
+The price is the bytes that the device must fetch, plus a weight times its time; stages above a
+limit are not allowed. All pairs of weight and limit are solved at once: O(K L²) each.
 """
 
 from __future__ import annotations

@@ -65,8 +65,7 @@ def role_changes_of(
             new_slots=one.slots,
         )
         for one in after.replicas
-        if one.cut in then
-        and (then[one.cut].role, then[one.cut].slots) != (one.role, one.slots)
+        if one.cut in then and (then[one.cut].role, then[one.cut].slots) != (one.role, one.slots)
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from e2llm_opt.problem import Role
 from e2llm_opt.replan.losses import stretch_of
 from e2llm_opt.search.polish import is_whole
 from e2llm_opt.search.standing import Standing
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from e2llm_opt.cost.cut import Cut
+    from e2llm_opt.problem import Role
     from e2llm_opt.replan.losses import Losses
     from e2llm_opt.replan.weights import Fetch, Holdings, Weights
     from e2llm_opt.search.candidates import Candidate
@@ -197,7 +197,7 @@ class Ways:
         )
 
     def _serving(self, replicas: Sequence[Candidate]) -> Outcome | None:
-        """Return what *replicas* are worth in their roles, or where that is not enough, in others."""
+        """Return what *replicas* serve in their roles, or where that is too little, in others."""
         key = tuple(sorted((c.cut, c.role) for c in replicas))
         if key not in self._known:
             self._known[key] = self._found(tuple(replicas))

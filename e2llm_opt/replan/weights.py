@@ -262,9 +262,11 @@ class Weights:
         if one.source == one.device:
             return 0.0, {}
         if one.source is None:
-            return 0.0, {("way", self._costs.problem.devices[one.device].name, ""): (
-                self.slowest_way(one.device)
-            )}
+            return 0.0, {
+                ("way", self._costs.problem.devices[one.device].name, ""): (
+                    self.slowest_way(one.device)
+                )
+            }
         path = self._costs.path(one.source, one.device, one.num_bytes)
         if path is None:  # the machine with the model file is not linked: as if it were unknown
             return 0.0, {}
