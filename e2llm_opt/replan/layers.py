@@ -54,6 +54,10 @@ class Layers:
 
     Attributes
     ----------
+    mover
+        Has every plan that was looked at.
+    hot
+        Devices that changed, or whose pipeline does not serve.
     is_interrupted
         Whether Ctrl-C ended the search: then the best until then was chosen.
     """
@@ -72,7 +76,7 @@ class Layers:
         self._neighbours = Neighbours(
             today.evaluator, today.weights, today.old, search.devices, today.broken
         )
-        self._mover = Mover(
+        self.mover = Mover(
             search,
             weights=today.weights,
             losses=today.losses,
@@ -83,13 +87,12 @@ class Layers:
         )
         names = changed_devices(found, terms.noise)
         changed = {d for d in search.devices if today.problem.devices[d].name in names}
-        self._hot = frozenset(changed.union(*today.broken))
+        self.hot = frozenset(changed.union(*today.broken))
         self._best_known = max(known, key=lambda one: one.net, default=None)
         self._reached = today.loss - (self._best_known.gain if self._best_known else 0.0)
 
     def best(self, seed: int, stop: Stop | None, effort: Effort) -> Option | None:
         """Return the best plan that moves layers, or what is known where none is better."""
-        today = self._today
         if self._best_known is not None and self._is_hopeless():
             return replace(self._best_known, step="layers")
         with Interruption() as interruption:
@@ -105,7 +108,7 @@ class Layers:
         for start in {name_of(one): one for one in starts}.values():
             self._climb(start, effort)
         is_small = len(today.search.devices) <= _SMALL
-        if stop is not None or is_small or not self._mover.found:
+        if stop is not None or is_small or not self.mover.found:
             today.planner.run(stop or Stop(), seed)
             for outcome in today.planner.ranked(_NUM_STARTS):
                 self._climb(self.named(outcome), effort)
@@ -119,7 +122,7 @@ class Layers:
         return is_fine or (self._today.is_quiet and not is_idle)
 
     def _climb(self, start: tuple[Candidate, ...], effort: Effort) -> None:
-        self._mover.climb(start, self._hot, effort, lambda near: (near.total, near.num_bytes))
+        self.mover.climb(start, self.hot, effort, lambda near: (near.total, near.num_bytes))
 
     def named(self, outcome: Outcome) -> tuple[Candidate, ...]:
         """Return the replicas of *outcome* on those of equal devices that need the fewest bytes."""
@@ -134,23 +137,30 @@ class Layers:
         return whole if len(whole) == len(found) else outcome.replicas
 
     def _chosen(self) -> Option | None:
-        """Return the option with the most gain less price; of those as good, the fewest bytes."""
+        """Return the option with the most gain less price.
+
+        Of those as good, one on whose way a stable plan serves throughout, then the fewest bytes.
+        """
         finalists = self._finalists(self._found())
         options = [one for near in finalists if (one := self._within(near)) is not None]
         options += [replace(one, step="layers") for one in self._known]
         best = max((one.net for one in options), default=0.0)
         slack = _AS_GOOD * max(best - (self._today.loss - self._reached), 0.0)
         good = [one for one in options if one.net >= best - slack]
-        return min(good, key=lambda one: (one.way.num_bytes, -one.net), default=None)
+        return min(
+            good,
+            key=lambda one: (not one.way.is_stable, one.way.num_bytes, -one.net),
+            default=None,
+        )
 
     def _found(self) -> list[Near]:
         """Return what may be recommended: noise is a reason only for devices that were idle."""
         if not self._today.is_quiet:
-            return self._mover.found
+            return self.mover.found
         known = set(self._today.old)
         return [
             near
-            for near in self._mover.found
+            for near in self.mover.found
             if not {d for c in near.outcome.replicas for d, _, _ in c.cut} <= known
         ]
 
@@ -163,11 +173,11 @@ class Layers:
         today, replicas = self._today, near.outcome.replicas
         roles = Standing(today.evaluator, [c.cut for c in replicas]).best()
         if roles is not None:
-            self._mover.judge(roles.replicas)
+            self.mover.judge(roles.replicas)
         new = today.weights.held(c.cut for c in replicas)
         moving = {d for d in new if today.weights.gained(today.old.get(d, NOTHING), new[d]) > 0}
         limit = self._limit(near.loss)
-        self._mover.climb(
+        self.mover.climb(
             replicas,
             frozenset(moving),
             replace(effort, rounds=2, ideas=effort.ideas // 3),

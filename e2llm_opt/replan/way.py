@@ -75,6 +75,11 @@ class Way:
     disturbed: float
 
     @property
+    def is_stable(self) -> bool:
+        """Whether what serves keeps up with the requests in every step that takes time."""
+        return all(leg.is_stable for leg in self.legs if leg.duration_s > 0)
+
+    @property
     def num_moves(self) -> int:
         """How many ranges of layers are sent or loaded."""
         return sum(len(leg.fetches) for leg in self.legs)

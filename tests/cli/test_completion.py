@@ -54,7 +54,17 @@ def words(*typed: str) -> set[str]:
 
 def test_commands_are_completed() -> None:
     assert words("") == {
-        *("plan", "check", "explain", "report", "simulate", "export", "compare", "predict", "replan"),
+        *(
+            "plan",
+            "check",
+            "explain",
+            "report",
+            "simulate",
+            "export",
+            "compare",
+            "predict",
+            "replan",
+        ),
         *("sweep", "calibrate", "init", "import", "probe", "catalog", "schema", "completion"),
     }
     assert words("cat") == {"catalog"}
