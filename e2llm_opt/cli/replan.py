@@ -12,6 +12,7 @@ from e2llm_opt.cli.group import EXIT_NO
 from e2llm_opt.cli.problem import Amount, load_problem, problem_options
 
 if TYPE_CHECKING:
+    from e2llm_opt.replan.answer import Replan
     from e2llm_opt.replan.terms import ReplanTerms
     from e2llm_opt.search.stop import Stop
 
@@ -74,6 +75,11 @@ _STEPS = ("routing", "roles", "layers")
     metavar="all-devices|DEVICE",
     help="Who has the whole model file on disk.",
 )
+@click.option(
+    "--plot",
+    help="Draw what serves while weights move into this .svg or .png file.",
+    shell_complete=words.files,
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
     "--time-limit",
@@ -87,6 +93,7 @@ def command(
     output: str | None,
     as_json: bool,
     quiet: bool,
+    plot: str | None,
     seed: int,
     **options: Any,
 ) -> None:
@@ -106,7 +113,7 @@ def command(
     from e2llm_opt.cli.interruption import interruptible
     from e2llm_opt.cli.progress import progress_line
     from e2llm_opt.plan.json_file import load_plan
-    from e2llm_opt.plan.output import STANDARD_OUTPUT, refuse_unwritable, write_text_atomically
+    from e2llm_opt.plan.output import STANDARD_OUTPUT
     from e2llm_opt.replan.answer import Replan
     from e2llm_opt.replan.replan import replan
     from e2llm_opt.report.refusals import print_infeasible
@@ -118,8 +125,7 @@ def command(
     terms = _terms(options)
     problem = load_problem(inventory, options)
     old = load_plan(plan)
-    if output is not None and output != STANDARD_OUTPUT:
-        refuse_unwritable(output)
+    _refuse_files(output, plot)
     preparing = "looking near the plan (the first time ever compiles kernels)"
     with (
         progress_line(sys.stderr, quiet=quiet, doing=preparing) as line,
@@ -134,14 +140,33 @@ def command(
         elif not quiet:
             print_infeasible(answer, sys.stdout)
         click.get_current_context().exit(EXIT_NO)
-    if output is not None and output != STANDARD_OUTPUT:
-        write_text_atomically(output, answer.plan.to_json())
+    _write_files(answer, output, plot)
     if output == STANDARD_OUTPUT:
         sys.stdout.write(answer.plan.to_json())
     elif as_json:
         sys.stdout.write(answer.to_json())
     elif not quiet:
         print_replan(answer, sys.stdout)
+
+
+def _refuse_files(output: str | None, plot: str | None) -> None:
+    from e2llm_opt.plan.output import STANDARD_OUTPUT, refuse_unwritable
+    from e2llm_opt.report.plots import refuse_plot_file
+
+    if output is not None and output != STANDARD_OUTPUT:
+        refuse_unwritable(output)
+    if plot is not None:
+        refuse_plot_file(plot)
+
+
+def _write_files(answer: Replan, output: str | None, plot: str | None) -> None:
+    from e2llm_opt.plan.output import STANDARD_OUTPUT, write_text_atomically
+    from e2llm_opt.report.plots import plot_way
+
+    if output is not None and output != STANDARD_OUTPUT:
+        write_text_atomically(output, answer.plan.to_json())
+    if plot is not None:
+        plot_way(answer, plot)
 
 
 def _terms(options: dict[str, Any]) -> ReplanTerms:

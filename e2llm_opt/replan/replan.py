@@ -256,8 +256,10 @@ def _why(today: Today, terms: ReplanTerms, options: Options, chosen: Option | No
         )
     if chosen is None:
         return "No change gains enough for its price: the plan stays as it is."
-    text = f"{chosen.step} gains {chosen.gain:.3g} request-seconds at a price of "
-    text += f"{chosen.way.lost:.3g}"
+    text = (
+        f"Step {chosen.step} gains {chosen.gain:.3g} request-seconds at a price of "
+        f"{chosen.way.lost:.3g}"
+    )
     dearer = [one for one in options.values() if STEPS.index(one.step) > STEPS.index(chosen.step)]
     top = max(dearer, key=lambda one: one.net, default=None)
     if top is None:
