@@ -40,7 +40,7 @@ BEGIN, END = "<!-- begin: benchmarks/replan.py -->", "<!-- end: benchmarks/repla
 NUM_DEVICES = 64
 MOST_SECONDS = 3.0
 MOST_RATIO = 1.2
-LOAD = 0.97
+LOAD = 0.995
 """Arrival rate as a share of the old plan's capacity: little is left when a device is lost."""
 TERMS = ReplanTerms(hysteresis=0.0, noise=0.0, horizon_s=24 * 3600.0)
 """Whatever gains is taken: a plan that stays as it is would move nothing."""

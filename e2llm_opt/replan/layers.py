@@ -38,6 +38,10 @@ _AS_GOOD = 0.02
 """Of plans whose gain is that close, relatively, the one that moves least is taken."""
 
 
+_UNIT = 0.25
+"""In which plans are compared, in what is worth counting at all."""
+
+
 class Layers:
     """Looks for the plan whose gain exceeds its price most.
 
@@ -122,7 +126,10 @@ class Layers:
         return is_fine or (self._today.is_quiet and not is_idle)
 
     def _climb(self, start: tuple[Candidate, ...], effort: Effort) -> None:
-        self.mover.climb(start, self.hot, effort, lambda near: (near.total, near.num_bytes))
+        unit = self._today.losses.least * _UNIT
+        self.mover.climb(
+            start, self.hot, effort, lambda near: (round(near.total / unit), near.num_bytes)
+        )
 
     def named(self, outcome: Outcome) -> tuple[Candidate, ...]:
         """Return the replicas of *outcome* on those of equal devices that need the fewest bytes."""
@@ -145,8 +152,8 @@ class Layers:
         options = [one for near in finalists if (one := self._within(near)) is not None]
         options += [replace(one, step="layers") for one in self._known]
         best = max((one.net for one in options), default=0.0)
-        slack = _AS_GOOD * max(best - (self._today.loss - self._reached), 0.0)
-        good = [one for one in options if one.net >= best - slack]
+        least = best - self._slack(best - (self._today.loss - self._reached))
+        good = [one for one in options if one.net >= least]
         return min(
             good,
             key=lambda one: (not one.way.is_stable, one.way.num_bytes, -one.net),
@@ -166,7 +173,11 @@ class Layers:
 
     def _limit(self, loss: float) -> float:
         """Return what a plan may lose that is about as good as one with this *loss*."""
-        return loss + _AS_GOOD * max(self._reached - loss, 0.0)
+        return loss + self._slack(self._reached - loss)
+
+    def _slack(self, gain: float) -> float:
+        """Return by how much a plan may be worse than one with this *gain* and be as good."""
+        return max(_AS_GOOD * gain, min(self._today.losses.least, gain / 2), 0.0)
 
     def _save(self, near: Near, effort: Effort) -> None:
         """Look for plans that move less than a good one, and lose about as little."""

@@ -43,8 +43,8 @@ class Effort:
     """
 
     rounds: int = 3
-    ideas: int = 150
-    judged: int = 16
+    ideas: int = 120
+    judged: int = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
