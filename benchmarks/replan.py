@@ -95,8 +95,10 @@ def started(problem: Problem, seconds: float) -> tuple[Problem, Plan]:
     """Return the problem at a rate near capacity, and the plan for it."""
     first = plan(problem, finals=Finals(arrivals=()), stop=Stop(method="ga", time_limit_s=seconds))
     assert isinstance(first, Plan)
-    busy = _at_rate(problem, LOAD * first.predicted.capacity_per_s)
-    found = replan(first, busy)
+    better = replan(first, _at_rate(problem, LOAD * first.predicted.capacity_per_s))
+    assert isinstance(better, Replan)
+    busy = _at_rate(problem, LOAD * better.plan.predicted.capacity_per_s)
+    found = replan(better.plan, busy, terms=ReplanTerms(step="routing"))
     assert isinstance(found, Replan)
     return busy, found.plan
 
