@@ -5,6 +5,7 @@
     workload, trace ────► Workload ──┘                   ▲   search (genetic, exact) ◄──┘
                                                          └── Plan ─► check · report
                                                                   └─► simulate · compare · export
+    Plan, a changed Problem ─► replan ─► the next Plan, and the moves to it
     measured speeds ─► calibrate ─► a better Inventory
     sweep file ─► many Problems ─► workers (this machine, a cluster) ─► one table
 
@@ -72,6 +73,10 @@ if TYPE_CHECKING:
     from e2llm_opt.problem import Problem as Problem
     from e2llm_opt.problem import Role as Role
     from e2llm_opt.provenance import Provenance as Provenance
+    from e2llm_opt.replan.answer import Move as Move
+    from e2llm_opt.replan.answer import Replan as Replan
+    from e2llm_opt.replan.replan import replan as replan
+    from e2llm_opt.replan.terms import ReplanTerms as ReplanTerms
     from e2llm_opt.runtime import Runtime as Runtime
     from e2llm_opt.runtime import runtime as runtime
     from e2llm_opt.search.islands import Islands as Islands
@@ -126,6 +131,7 @@ _HOME = {
     "MemoryKind": "inventory.device",
     "Model": "model.model",
     "ModelFacts": "model.facts",
+    "Move": "replan.answer",
     "Objective": "problem",
     "PLANNERS": "planners",
     "Partition": "partition.partition",
@@ -138,6 +144,8 @@ _HOME = {
     "Readings": "loading.measurements",
     "Regime": "adapt.regime",
     "Repertoire": "adapt.repertoire",
+    "Replan": "replan.answer",
+    "ReplanTerms": "replan.terms",
     "Replica": "plan.plan",
     "Report": "check.verdict",
     "Risk": "workload.scenarios",
@@ -171,6 +179,7 @@ _HOME = {
     "read_measurements": "loading.measurements",
     "read_trace": "workload.trace",
     "repertoire": "adapt.repertoire",
+    "replan": "replan.replan",
     "runtime": "runtime",
     "simulate": "simulate.simulate",
     "sweep": "sweep.sweep",

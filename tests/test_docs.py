@@ -23,18 +23,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = (
-    *(
-        "plan",
-        "pareto",
-        "check",
-        "explain",
-        "report",
-        "simulate",
-        "export",
-        "compare",
-        "predict",
-        "sweep",
-    ),
+    *("plan", "check", "explain", "report", "simulate", "export", "compare", "predict", "sweep"),
+    *("pareto", "replan"),
     *("calibrate", "init", "import", "probe", "catalog", "schema", "completion"),
 )
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -28,6 +28,7 @@ _COMMANDS = {
     "explain": "Say in plain sentences what a plan does and why.",
     "report": "Show a plan as an HTML page and as pictures.",
     "simulate": "Run a plan on arrivals, request by request.",
+    "replan": "Change a plan that runs, as far as it pays.",
     "export": "Turn a plan into commands and files that start a real engine.",
     "compare": "Simulate the plans of several planners on the same arrivals.",
     "predict": "Say how fast given devices serve a model, without planning.",
@@ -100,6 +101,7 @@ def command_line() -> None:
       e2llm-opt pareto homelab.yaml
       e2llm-opt check plan.json homelab.yaml
       e2llm-opt simulate plan.json homelab.yaml --rate 0.5
+      e2llm-opt replan plan.json homelab.yaml --rate 2 -o next.json
       e2llm-opt export plan.json --to llama.cpp --out run
       e2llm-opt compare homelab.yaml
       e2llm-opt predict --device rtx-4090 --model llama-3.1-8b --weights q4_k_m

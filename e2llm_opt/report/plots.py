@@ -1,4 +1,4 @@
-"""Plots: waiting time over time, and the waits of several planners side by side."""
+"""Plots: waiting time over time, waits of several planners, and what serves while weights move."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.compare import ComparisonRow
+    from e2llm_opt.replan.answer import Replan
     from e2llm_opt.simulate.simulate import Simulation
 
     Floats = NDArray[np.float64]
@@ -108,6 +109,45 @@ def plot_comparison(rows: Sequence[ComparisonRow], path: str | os.PathLike[str])
     if placed:
         axes.legend()
     save_plot(figure, path)
+
+
+def plot_way(answer: Replan, path: str | os.PathLike[str]) -> None:
+    """Draw the capacity of what serves before, in every step of, and after a change into *path*.
+
+    Above the arrival rate requests do not queue up; each step is named by the devices that get
+    weights in it.
+
+    Raises
+    ------
+    InputError
+        As :func:`refuse_plot_file`.
+    """
+    refuse_plot_file(path)
+    figure, axes = _figure()
+    steps = [step for step in answer.way if step.seconds > 0]
+    total = sum(step.seconds for step in steps) or 1.0
+    edges = np.cumsum([-0.1 * total, 0.1 * total, *(step.seconds for step in steps), 0.1 * total])
+    capacity = [
+        answer.before.capacity_per_s,
+        *(step.capacity_per_s for step in steps),
+        answer.plan.predicted.capacity_per_s,
+    ]
+    axes.stairs(capacity, edges, baseline=0, fill=True, color="tab:blue", alpha=0.5)
+    for low, high, step in zip(edges[1:], edges[2:], steps, strict=False):
+        names = dict.fromkeys(move.device for move in answer.moves if move.order == step.order)
+        axes.annotate(
+            "\n".join(names),
+            (0.5 * (low + high), 0),
+            (0, 4),
+            textcoords="offset points",
+            ha="center",
+        )
+    rate = float(answer.plan.problem.workload["rate_per_s"])
+    axes.axhline(rate, color="tab:red", label="arrival rate")
+    axes.set_xlabel("time since the first step began [s]")
+    axes.set_ylabel("capacity of what serves [requests/s]")
+    axes.legend(loc="upper left")
+    _save(figure, path)
 
 
 def _figure() -> tuple[Any, Any]:

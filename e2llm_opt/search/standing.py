@@ -53,7 +53,9 @@ class Standing:
     def __init__(self, evaluator: Evaluator, cuts: Sequence[Cut]) -> None:
         self._evaluator = evaluator
         self._ways: list[dict[Role, Candidate]] = [
-            {role: one for role in Role if (one := self._at(cut, role)) is not None} if cut else {}
+            {role: one for role in Role if (one := fastest(evaluator, cut, role)) is not None}
+            if cut
+            else {}
             for cut in cuts
         ]
 
@@ -101,14 +103,6 @@ class Standing:
                 best, least = outcome, self._evaluator.key(outcome)
         return best
 
-    def _at(self, cut: Cut, role: Role) -> Candidate | None:
-        """Return the replica of *cut* in *role*, with the slots that serve most requests."""
-        candidates, problem = self._evaluator.candidates, self._evaluator.costs.problem
-        if role is Role.PREFILL or problem.objective is Objective.MAX_CONTEXT:
-            return candidates.at_cut(cut, role)
-        rates = candidates.figures.rates(cut, role)
-        return candidates.at_cut(cut, role, int(rates.argmax()) + 1) if rates.any() else None
-
     def _ranked(self, ways: Sequence[Ways], options: Sequence[tuple[int, ...]]) -> list[Ranked]:
         """Return assignments of role codes with their keys, the best first."""
         kinds = self._kinds(ways, options)
@@ -151,6 +145,18 @@ class Standing:
             for i in order
             if keys[i, 0] < IMPOSSIBLE
         ]
+
+
+def fastest(evaluator: Evaluator, cut: Cut, role: Role) -> Candidate | None:
+    """Return the replica of *cut* in *role*, with the slots that serve most requests.
+
+    None where it breaks memory or a speed limit, or has no path between two stages.
+    """
+    candidates, problem = evaluator.candidates, evaluator.costs.problem
+    if role is Role.PREFILL or problem.objective is Objective.MAX_CONTEXT:
+        return candidates.at_cut(cut, role)
+    rates = candidates.figures.rates(cut, role)
+    return candidates.at_cut(cut, role, int(rates.argmax()) + 1) if rates.any() else None
 
 
 def cuts_of(costs: Costs, plan: Plan) -> tuple[Cut, ...]:

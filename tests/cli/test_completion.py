@@ -64,6 +64,7 @@ def test_commands_are_completed() -> None:
             "export",
             "compare",
             "predict",
+            "replan",
         ),
         *("sweep", "calibrate", "init", "import", "probe", "catalog", "schema", "completion"),
     }
