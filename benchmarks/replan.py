@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from e2llm_opt.replan.mover import Near
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
 
 PAGE = Path(__file__).parents[1] / "docs" / "replan.md"
 BEGIN, END = "<!-- begin: benchmarks/replan.py -->", "<!-- end: benchmarks/replan.py -->"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from e2llm_opt.replan.mover import Effort, Near
     from e2llm_opt.replan.terms import ReplanTerms
     from e2llm_opt.replan.today import Today
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
     from e2llm_opt.search.evaluate import Outcome
 
 _SMALL = 6

@@ -14,7 +14,7 @@ from e2llm_opt.search.ranking import longest_request
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
     from e2llm_opt.search.evaluate import Evaluator, Outcome
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from e2llm_opt.replan.neighbours import Neighbours
     from e2llm_opt.replan.terms import ReplanTerms
     from e2llm_opt.replan.weights import Holdings, Weights
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
     from e2llm_opt.search.evaluate import Outcome
     from e2llm_opt.search.search import Search
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt.cost.cut import Cut
     from e2llm_opt.replan.weights import Holdings, Weights
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
     from e2llm_opt.search.evaluate import Evaluator
 
     Replicas = tuple[Candidate, ...]

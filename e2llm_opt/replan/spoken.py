@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.replan.way import Leg, Way
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
     from e2llm_opt.search.evaluate import Outcome
 
 

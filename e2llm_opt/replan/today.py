@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from e2llm_opt.problem import Problem
     from e2llm_opt.replan.answer import Difference
     from e2llm_opt.replan.terms import ReplanTerms
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
     from e2llm_opt.search.evaluate import Outcome
     from e2llm_opt.search.progress import ProgressCallback
 

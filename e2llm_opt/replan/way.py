@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from e2llm_opt.problem import Role
     from e2llm_opt.replan.losses import Losses
     from e2llm_opt.replan.weights import Fetch, Holdings, Weights
-    from e2llm_opt.search.candidates import Candidate
+    from e2llm_opt.search.candidate import Candidate
     from e2llm_opt.search.evaluate import Evaluator, Outcome
 
 

@@ -147,7 +147,7 @@ def plot_way(answer: Replan, path: str | os.PathLike[str]) -> None:
     axes.set_xlabel("time since the first step began [s]")
     axes.set_ylabel("capacity of what serves [requests/s]")
     axes.legend(loc="upper left")
-    _save(figure, path)
+    save_plot(figure, path)
 
 
 def _figure() -> tuple[Any, Any]:
