@@ -288,5 +288,12 @@ def _slot_help(costs: Costs, replica: Replica, slots: Slots | None) -> Iterator[
     if slots.limit is SlotLimit.SPEED:
         yield f"Would help: a softer limit than {_floor(costs)}; {gain}."
         return
-    parts = [f"{size_text(lack)} more on {' + '.join(costs.names(d))}" for d, lack in slots.lacking]
+    parts = [_more(costs, row, lack) for row, lack in slots.lacking]
     yield f"Would help: {named(parts)}; {gain}."
+
+
+def _more(costs: Costs, row: int, lack: float) -> str:
+    """Say how much memory is missing, and where."""
+    names = costs.names(row)
+    where = names[0] if len(names) == 1 else f"each of {named(list(names))}"
+    return f"{size_text(lack / len(names))} more on {where}"

@@ -81,10 +81,22 @@ def groups_are_true(problem: Problem, found: Plan, line: str) -> None:
         devices = [replica.stages[0].device for replica in found.replicas]
         assert named(devices) in line
         return
-    devices = [stage.device for stage in focus(found, line).stages]
-    assert line.startswith(f"Groups: {named(devices)} share the model")
     world, rows = World(problem), {device.name: d for d, device in enumerate(problem.devices)}
     whole = problem.model.num_layers
+    if "share every layer" in line:
+        assert all(len(replica.stages) == 1 for replica in found.replicas)
+        for replica in found.replicas:
+            names = replica.stages[0].devices
+            does = "share every layer" if len(names) > 1 else "holds the whole model"
+            assert f"{named(list(names))} {does}" in line
+            could = "could" if world.fits(((rows[names[0]], 0, whole),), 1) else "could not"
+            assert len(names) == 1 or f"in {replica.id}, one of them {could} hold" in line
+        return
+    stages = focus(found, line).stages
+    devices = [stage.label for stage in stages]
+    assert line.startswith(f"Groups: {named(devices)} share the model")
+    if any(stage.tensor_parallel for stage in stages):
+        return
     able = [name for name in devices if world.fits(((rows[name], 0, whole),), 1)]
     if "of them can hold it alone" in line:
         assert not able
@@ -132,7 +144,7 @@ def limits_are_true(problem: Problem, found: Plan, line: str) -> None:
     is_prefill = replica.role == "PREFILL"
     times = [s.prefill_time_s if is_prefill else s.decode_time_s for s in replica.stages]
     slowest = replica.stages[times.index(max(times))]
-    assert slowest.device in line
+    assert slowest.label in line
     assert f"{time_text(max(times))}" in line
     if len(replica.stages) == 1:
         return
@@ -144,7 +156,10 @@ def limits_are_true(problem: Problem, found: Plan, line: str) -> None:
 
 def with_slots(problem: Problem, replica: Replica, slots: int) -> Report:
     """Ask the checker about one replica of the plan with other slots."""
-    stages = [{"device": s.device, "layers": list(s.layers)} for s in replica.stages]
+    stages = [
+        {"device": s.device, "tensor_parallel": s.tensor_parallel, "layers": list(s.layers)}
+        for s in replica.stages
+    ]
     document = {"replicas": [{"role": replica.role, "slots": slots, "stages": stages}]}
     return e2llm_opt.check(document, problem)
 
@@ -185,7 +200,7 @@ def slots_are_true(problem: Problem, found: Plan, line: str) -> None:
     if "memory" in line:
         lacking = {v.device for v in more.violations if is_about_memory(v.what)}
         assert lacking
-        assert named([s.device for s in replica.stages if s.device in lacking]) in line
+        assert named([s.label for s in replica.stages if s.device in lacking]) in line
     elif "too slow" in line:
         assert not any(map(is_about_memory, new)), new
         assert any("tokens" in what or "tpot" in what for what in new), new
@@ -255,6 +270,10 @@ def perfect_links_are_true(problem: Problem, found: Plan, line: str) -> None:
 def memory_helps(problem: Problem, found: Plan, line: str) -> None:
     replica = focus(found, line)
     wanted = re.findall(r"([\d.e+]+) (GiB|MiB) more on ([^;, ]+)", line)
+    each = re.search(r"([\d.e+]+) (GiB|MiB) more on each of ([^;]+);", line)
+    if each:
+        names = re.split(", | and ", each[3])
+        wanted = [(each[1], each[2], name) for name in names]
     assert wanted
     for factor, fits in ((1.02, True), (0.98, False)):
         extra = {name: factor * float(size) * SIZES[unit] for size, unit, name in wanted}
@@ -265,7 +284,7 @@ def memory_helps(problem: Problem, found: Plan, line: str) -> None:
         larger = replace(problem, inventory=replace(problem.inventory, devices=devices))
         more = with_slots(lone(larger), replica, replica.slots + 1)
         is_held = not any(map(is_about_memory, broken(more)))
-        assert is_held is fits or len(wanted) > 3
+        assert is_held is fits or len(wanted) > 3 or each
         if fits:
             assert rate(more) > replica.service_rate_per_s
 
