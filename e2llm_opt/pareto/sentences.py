@@ -62,10 +62,9 @@ def sentences(archive: Archive, values: Sequence[Floats], knee: int, how: str) -
     how
         How the search went, in a few words.
     """
-    shown_of = (
-        f"Shown are {len(values)} of the {len(archive)} plans found of which none is better than "
-        f"another in everything; {how}."
-    )
+    num, every = len(values), len(archive)
+    which = f"These are all {num}" if num == every else f"Shown are {num} of the {every}"
+    shown_of = f"{which} plans found of which none is better than another in everything; {how}."
     return (
         _knee(archive.aims, values, knee),
         *_unstable(archive.aims),

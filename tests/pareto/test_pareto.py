@@ -81,7 +81,7 @@ def refusal(problem: Problem, objectives: Sequence[str] | None = None, size: int
     return str(caught.value)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(problems(max_devices=4, max_layers=5, is_constrained=True))
 def test_every_plan_is_valid_and_none_is_better_than_another(problem: Problem) -> None:
     front = e2llm_opt.pareto(problem)
@@ -103,7 +103,7 @@ def test_every_plan_is_valid_and_none_is_better_than_another(problem: Problem) -
     assert 0 <= front.knee < len(front.plans)
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(problems(min_devices=2, max_devices=4, max_layers=5))
 def test_the_ends_are_no_worse_than_the_single_objectives_plans(problem: Problem) -> None:
     names = ("waiting_time", "latency", "capacity", "devices")

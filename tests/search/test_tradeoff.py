@@ -117,12 +117,20 @@ def compare(problem: Problem, stop: Stop, names: tuple[str, ...] | None) -> None
             assert any(one == point or dominates(one, point) for one in front), point
 
 
+@settings(max_examples=10)
+@given(problems(max_devices=3, max_layers=5, is_constrained=True).map(priced))
+def test_up_to_three_devices_the_front_is_that_of_all_plans(problem: Problem) -> None:
+    compare(problem, EXHAUSTIVE, None)
+
+
+@pytest.mark.slow
 @given(problems(max_devices=4, max_layers=5, is_constrained=True).map(priced))
 def test_up_to_four_devices_the_front_is_that_of_all_plans(problem: Problem) -> None:
     compare(problem, EXHAUSTIVE, None)
 
 
-@settings(max_examples=15)
+@pytest.mark.slow
+@settings(max_examples=8)
 @given(
     problems(min_devices=2, max_devices=4, max_layers=4, is_linked=True).map(priced),
     st.lists(st.sampled_from(ALL), min_size=2, max_size=4, unique=True),
