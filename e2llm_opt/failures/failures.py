@@ -226,6 +226,8 @@ class _Analysis:
         if not gone and rest is self._whole:
             return LossReport(lost=lost, replicas_lost=(), damage=0.0, as_is=self.intact)
         as_is, re_roled = self._figures(rest, gone)
+        if not gone and as_is == self.intact:
+            return LossReport(lost=lost, replicas_lost=(), damage=0.0, as_is=self.intact)
         whole = self.intact.capacity_per_s
         return LossReport(
             lost=lost,

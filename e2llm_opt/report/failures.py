@@ -73,12 +73,13 @@ def _planned(loss: LossReport) -> Text | str:
 def _cell(left: Left | None) -> Text:
     if left is None:
         return Text(UNKNOWN)
-    return Text(_told(left), style="" if left.stable else "bold red")
+    told = _told(left).replace(", ", "\n")
+    return Text(told, style="" if left.stable else "bold red", no_wrap=True)
 
 
 def _told(left: Left) -> str:
     if left.capacity_per_s <= 0:
         return "nothing served"
     if not left.stable:
-        return f"{rate(left.capacity_per_s)}, {rate(left.lacking_per_s)} too few"
+        return f"{rate(left.capacity_per_s)}, lacks {rate(left.lacking_per_s)}"
     return f"{rate(left.capacity_per_s)}, wait {seconds(left.waiting_time_s)}"

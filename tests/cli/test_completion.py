@@ -54,7 +54,8 @@ def words(*typed: str) -> set[str]:
 
 def test_commands_are_completed() -> None:
     assert words("") == {
-        *("plan", "check", "explain", "report", "simulate", "export", "compare", "predict"),
+        *("plan", "check", "explain", "report", "simulate", "failures", "export"),
+        *("compare", "predict"),
         *("sweep", "calibrate", "init", "import", "probe", "catalog", "schema", "completion"),
     }
     assert words("cat") == {"catalog"}

@@ -43,10 +43,16 @@ def bare(problem: Problem) -> Search:
     return Search(Costs(surviving(problem, 0)))
 
 
-def survives(search: Search, replicas: tuple[Candidate, ...], num: int) -> bool:
-    """Whether what is left of *replicas* is stable whichever *num* devices are lost."""
+def survives(
+    search: Search, replicas: tuple[Candidate, ...], num: int, *, is_strict: bool = True
+) -> bool:
+    """Whether what is left of *replicas* is stable whichever *num* devices are lost.
+
+    Also with lengths that vary, if *is_strict*.
+    """
+    judge = search.evaluator
     devices = [d for replica in replicas for d, _, _ in replica.cut]
-    rate = search.evaluator.costs.problem.workload.rate_per_s
+    workload = judge.costs.problem.workload
     for lost in combinations(devices, min(num, len(devices))):
         rest = [c for c in replicas if not {d for d, _, _ in c.cut} & set(lost)]
         roles = {c.role for c in rest}
@@ -56,13 +62,38 @@ def survives(search: Search, replicas: tuple[Candidate, ...], num: int) -> bool:
             rest = [c for c in rest if c.role is not Role.PREFILL]
         if not rest:
             return False
-        left = search.evaluator.outcome(rest)
-        if search.evaluator.ranking.has_hard_level and search.evaluator.key(left)[0] > 0:
-            return False
+        left = judge.outcome(rest)
         if left.traffic.capacity_per_s <= 0 or not left.is_stable:
             return False
-        assert rate < left.traffic.capacity_per_s
+        if is_strict and judge.ranking.has_hard_level and judge.key(left)[0] > 0:
+            return False
+        steady = dict.fromkeys(Role, 0.0)
+        for replica in rest:
+            steady[replica.role] += long_run(replica, workload.output.mean)
+        most = min(steady[Role.PREFILL], steady[Role.DECODE]) + steady[Role.MIXED]
+        if is_strict and workload.rate_per_s >= most:
+            return False
     return True
+
+
+def long_run(replica: Candidate, output: float) -> float:
+    """Requests a second that one replica serves in the long run: DESIGN section 5, step by step."""
+    busy, rate = replica.spread.busy_s, replica.service_rate(output)
+    if replica.role is Role.PREFILL:
+        return min(rate, 1 / busy)
+    if replica.role is Role.DECODE:
+        times = [output * tpot for tpot in replica.tpot_s]
+    else:
+        alone = replica.prefill_latency_s - replica.pause_s
+        times = [
+            n * busy + max(alone, 0.0) + output * tpot
+            for n, tpot in enumerate(replica.tpot_s, start=1)
+        ]
+    total, before = 0.0, 0.0
+    for n, (time, share) in enumerate(zip(times, replica.usable, strict=True), start=1):
+        total += (n / time - before) * share
+        before = n / time
+    return min(rate, total)
 
 
 @settings(max_examples=25)
@@ -88,7 +119,7 @@ def test_no_plan_that_survives_beats_the_one_found(problem: Problem, num: int) -
     assert key in [other for other, _ in every]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(problem=problems(min_devices=2, max_devices=4), num=st.sampled_from((1, 1, 2)))
 def test_the_checker_agrees_which_plans_survive(problem: Problem, num: int) -> None:
     assume(len(problem.devices) > num)
@@ -101,8 +132,8 @@ def test_the_checker_agrees_which_plans_survive(problem: Problem, num: int) -> N
             what = [violation.what for violation in check(found, asked).violations]
             assert all(one.startswith("constraints.survive: does not survive") for one in what)
             assert given_problem is problem or what == []
-            if not run.evaluator.ranking.has_hard_level:
-                assert (what == []) is survives(bare(problem), outcome.replicas, num)
+            is_right = survives(bare(problem), outcome.replicas, num, is_strict=False)
+            assert (what == []) is is_right
 
 
 def test_with_no_rate_it_is_enough_that_something_serves() -> None:
