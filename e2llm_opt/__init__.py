@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from e2llm_opt.export.exported import Export as Export
     from e2llm_opt.export.exported import ExportCommand as ExportCommand
     from e2llm_opt.export.options import ExportOptions as ExportOptions
+    from e2llm_opt.failures.answer import Failures as Failures
+    from e2llm_opt.failures.failures import FailureTerms as FailureTerms
+    from e2llm_opt.failures.failures import failures as failures
     from e2llm_opt.inventory.device import Device as Device
     from e2llm_opt.inventory.device import MemoryKind as MemoryKind
     from e2llm_opt.inventory.device import device_of_type as device_of_type
@@ -118,6 +121,8 @@ _HOME = {
     "ExportCommand": "export.exported",
     "ExportOptions": "export.options",
     "Failure": "simulate.changes",
+    "FailureTerms": "failures.failures",
+    "Failures": "failures.answer",
     "Fault": "errors",
     "Finals": "search.rank_by_simulation",
     "Front": "pareto.front",
@@ -168,6 +173,7 @@ _HOME = {
     "draw_arrivals": "workload.arrivals",
     "export": "export.export",
     "load_front": "pareto.front",
+    "failures": "failures.failures",
     "load_plan": "plan.json_file",
     "model_facts": "model.named",
     "pareto": "pareto.pareto",

@@ -29,6 +29,7 @@ _COMMANDS = {
     "report": "Show a plan as an HTML page and as pictures.",
     "simulate": "Run a plan on arrivals, request by request.",
     "replan": "Change a plan that runs, as far as it pays.",
+    "failures": "Say what each loss of a device or link does to a plan.",
     "export": "Turn a plan into commands and files that start a real engine.",
     "compare": "Simulate the plans of several planners on the same arrivals.",
     "predict": "Say how fast given devices serve a model, without planning.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,18 +72,21 @@ def why_not(search: Search, rival: Outcome, chosen: Outcome) -> str:
         return BETTER
     if isinstance(search.evaluator, ScenarioEvaluator):
         return worse_in_scenarios(search.evaluator, rival, chosen)
-    lost = why_fragile(search.evaluator, rival)
-    if lost:
-        return lost
-    problem = search.evaluator.costs.problem
-    if chosen.is_stable and not rival.is_stable:
-        capacity = rival.traffic.capacity_per_s
-        rate = problem.workload.rate_per_s
-        return f"not stable: {capacity:.3g} requests/s at most, {rate:.3g} arrive"
     as_good = "as good"
     if rival.num_devices > chosen.num_devices:
         as_good += ", but it needs more devices"
-    return next(_comparisons(search, rival, chosen), as_good)
+    return next(chain(_unfit(search, rival, chosen), _comparisons(search, rival, chosen)), as_good)
+
+
+def _unfit(search: Search, rival: Outcome, chosen: Outcome) -> Iterator[str]:
+    """Yield what keeps *rival* from being an answer where *chosen* is one."""
+    lost = why_fragile(search.evaluator, rival)
+    if lost:
+        yield lost
+    if chosen.is_stable and not rival.is_stable:
+        capacity = rival.traffic.capacity_per_s
+        rate = search.evaluator.costs.problem.workload.rate_per_s
+        yield f"not stable: {capacity:.3g} requests/s at most, {rate:.3g} arrive"
 
 
 def _comparisons(search: Search, rival: Outcome, chosen: Outcome) -> Iterator[str]:

@@ -58,7 +58,7 @@ def fragile(search: Search) -> tuple[str, float]:
     if spare is None or nearest is None:
         return "", 0.0
     asked, loss = problem.constraints.survive, spare.worst(nearest.replicas)
-    left = 0.0 if loss.left is None else loss.left.traffic.capacity_per_s
+    left = loss.serves_per_s
     whom = _lost(search.evaluator, nearest, loss)
     what = "one device" if asked == 1 else f"{asked} devices"
     stays = "serves anything"

@@ -14,6 +14,7 @@ import numpy as np
 
 from e2llm_opt.cost import kernel
 from e2llm_opt.problem import Role
+from e2llm_opt.search.packing import served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,6 +43,8 @@ class Loss(NamedTuple):
     """Places of the replicas."""
     left: Outcome | None
     """What the others are worth; None: nothing is served."""
+    serves_per_s: float
+    """Requests a second that they serve for good, lengths varying."""
     lack: float
     """Share of the arrival rate that cannot be served; 0: all of it can, in time."""
 
@@ -59,21 +62,68 @@ def remaining(
     return tuple(own for own in rest if own.role is Role.MIXED or pair <= roles)
 
 
+def steady_rate(replica: Candidate, output_tokens: float) -> float:
+    """Return the requests a second that *replica* serves for good, lengths varying [1/s].
+
+    Its service rate is that for requests of mean length. Prompts are prefilled in whole chunks, so
+    that varying ones take longer on average; and memory has not always room for all slots.
+    """
+    rate, busy = replica.service_rate(output_tokens), replica.spread[0]
+    if replica.role is Role.PREFILL:
+        return min(rate, 1.0 / busy)
+    is_mixed = replica.role is Role.MIXED
+    more = max(replica.prefill_latency_s - replica.pause_s, 0.0)
+    filled = _filled(
+        replica.tpot_s[None],
+        replica.usable[None],
+        np.array([busy * is_mixed]),
+        (np.array([more * is_mixed]), output_tokens),
+    )
+    return min(rate, float(filled[0]))
+
+
 def rates_by_role(pool: Pool, rows: Ints) -> Floats:
-    """Return prefills and answers a second of *rows* by role code [R, 4, 2] [1/s]."""
-    output = pool.load[1]
+    """Return prefills and answers a second of *rows* by role code [R, 4, 2] [1/s].
+
+    As :func:`steady_rate` has them.
+    """
+    output = float(pool.load[1])
     gives = np.zeros((len(rows), 4, 2))
-    gives[:, kernel.PREFILL, 0] = 1.0 / pool.occupancy[rows]
-    for code, slots, tpot, pause in (
-        (kernel.DECODE, pool.decode_slots[rows], pool.decode_tpot, np.zeros(len(rows))),
-        (kernel.MIXED, pool.mixed_slots[rows], pool.mixed_tpot, pool.mixed_pause[rows]),
-    ):
-        full = tpot[rows, np.maximum(slots, 1) - 1]
-        rate = np.where(slots > 0, slots / (slots * pause + output * full), 0.0)
-        gives[:, code, 1] = rate
-        if code == kernel.MIXED:
-            gives[:, code, 0] = rate
+    longest = np.maximum(pool.occupancy[rows], pool.prefill_busy[rows])
+    gives[:, kernel.PREFILL, 0] = 1.0 / longest
+    nothing = np.zeros(len(rows))
+    decode = pool.decode_tpot[rows], pool.decode_usable[rows], nothing, (nothing, output)
+    gives[:, kernel.DECODE, 1] = np.minimum(
+        _full(pool.decode_tpot[rows], pool.decode_slots[rows], nothing, output), _filled(*decode)
+    )
+    pause = pool.mixed_pause[rows]
+    more = np.maximum(pool.mixed_latency[rows] - pause, 0.0)
+    mixed = pool.mixed_tpot[rows], pool.mixed_usable[rows], pool.mixed_busy[rows], (more, output)
+    gives[:, kernel.MIXED] = np.minimum(
+        _full(pool.mixed_tpot[rows], pool.mixed_slots[rows], pause, output), _filled(*mixed)
+    )[:, None]
     return gives
+
+
+def _full(tpot: Floats, slots: Ints, pause: Floats, output: float) -> Floats:
+    """Return requests a second of mean length with all slots full [R] [1/s]."""
+    last = tpot[np.arange(len(slots)), np.maximum(slots, 1) - 1]
+    found: Floats = slots / (slots * pause + output * np.where(slots > 0, last, 1.0))
+    return found
+
+
+def _filled(tpot: Floats, usable: Floats, busy: Floats, rest: tuple[Floats, float]) -> Floats:
+    """Return requests a second as slots are filled one by one, as far as memory has room [R].
+
+    *tpot* is inf where there is no slot; *rest* is what a request spends in its slot beside the
+    prefills, *busy* each, and decoding [s], and the mean output [tokens].
+    """
+    more, output = rest
+    n = np.arange(1, tpot.shape[1] + 1)
+    rate = n / (n * busy[:, None] + more[:, None] + output * tpot)
+    steps = np.diff(rate, axis=1, prepend=0.0)
+    found: Floats = np.where(np.isfinite(tpot), steps * usable, 0.0).sum(axis=1)
+    return found
 
 
 def lacks_of(gives: Floats, is_used: NDArray[np.bool_], num: int, rate_per_s: float) -> Floats:
@@ -112,6 +162,12 @@ def _lack(left: Floats, whole: Floats, rate_per_s: float) -> Floats:
     return np.where(share >= 0.0, np.maximum(share, _LEAST), 0.0)
 
 
+def _gives(replicas: Sequence[Candidate], output_tokens: float) -> Floats:
+    """Return prefills and answers a second of *replicas* [R, 2] [1/s]."""
+    rates = [steady_rate(replica, output_tokens) for replica in replicas]
+    return served(np.array(rates), [replica.role for replica in replicas])
+
+
 class Spare:
     """Judges what outcomes leave after losses, links included.
 
@@ -145,7 +201,7 @@ class Spare:
         workload = self._evaluator.costs.problem.workload
         gives = np.zeros((1, len(replicas), 2))
         for i, replica in enumerate(replicas):
-            rate = replica.service_rate(workload.output.mean)
+            rate = steady_rate(replica, workload.output.mean)
             gives[0, i] = (
                 rate * (replica.role is not Role.DECODE),
                 rate * (replica.role is not Role.PREFILL),
@@ -181,11 +237,16 @@ class Spare:
         rest = remaining(replicas, lost)
         left = self._evaluator.outcome(rest) if rest else None
         if left is None or left.traffic.capacity_per_s <= 0:
-            return Loss(lost, None, 1.0)
-        rate = self._evaluator.costs.problem.workload.rate_per_s
+            return Loss(lost, None, 0.0, 1.0)
+        workload = self._evaluator.costs.problem.workload
+        steady = _gives(rest, workload.output.mean).sum(axis=0).min()
+        serves = min(left.traffic.capacity_per_s, float(steady))
+        lack = float(_lack(np.array([serves]), np.array([serves]), workload.rate_per_s)[0])
         if not left.is_stable:
-            return Loss(lost, left, max(1.0 - left.traffic.capacity_per_s / rate, _LEAST))
-        return Loss(lost, left, _LATE if self._evaluator.ranking.is_late(left.ttft_s) else 0.0)
+            lack = max(lack, _LEAST)
+        elif self._evaluator.ranking.is_late(left.ttft_s):
+            lack = max(lack, _LATE)
+        return Loss(lost, left, serves, lack)
 
     def worst(self, replicas: Sequence[Candidate]) -> Loss:
         """Return the loss that lacks most; of equal ones the one with least capacity left."""
@@ -194,6 +255,6 @@ class Spare:
             left = loss.left
             if left is None:
                 return loss.lack, 0.0, 0.0
-            return loss.lack, -left.traffic.capacity_per_s, left.waiting_time_s
+            return loss.lack, -loss.serves_per_s, left.waiting_time_s
 
         return max(self.losses(replicas), key=damage)

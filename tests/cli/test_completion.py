@@ -54,18 +54,8 @@ def words(*typed: str) -> set[str]:
 
 def test_commands_are_completed() -> None:
     assert words("") == {
-        *(
-            "plan",
-            "pareto",
-            "check",
-            "explain",
-            "report",
-            "simulate",
-            "export",
-            "compare",
-            "predict",
-            "replan",
-        ),
+        *("plan", "pareto", "check", "explain", "report", "simulate", "failures", "export"),
+        *("compare", "predict", "replan"),
         *("sweep", "calibrate", "init", "import", "probe", "catalog", "schema", "completion"),
     }
     assert words("cat") == {"catalog"}

@@ -43,10 +43,16 @@ def bare(problem: Problem) -> Search:
     return Search(Costs(surviving(problem, 0)))
 
 
-def survives(search: Search, replicas: tuple[Candidate, ...], num: int) -> bool:
-    """Whether what is left of *replicas* is stable whichever *num* devices are lost."""
+def survives(
+    search: Search, replicas: tuple[Candidate, ...], num: int, *, is_strict: bool = True
+) -> bool:
+    """Whether what is left of *replicas* is stable whichever *num* devices are lost.
+
+    Also with lengths that vary, if *is_strict*.
+    """
+    judge = search.evaluator
     devices = [d for replica in replicas for d, _, _ in replica.cut]
-    rate = search.evaluator.costs.problem.workload.rate_per_s
+    workload = judge.costs.problem.workload
     for lost in combinations(devices, min(num, len(devices))):
         rest = [c for c in replicas if not {d for d, _, _ in c.cut} & set(lost)]
         roles = {c.role for c in rest}
@@ -56,13 +62,38 @@ def survives(search: Search, replicas: tuple[Candidate, ...], num: int) -> bool:
             rest = [c for c in rest if c.role is not Role.PREFILL]
         if not rest:
             return False
-        left = search.evaluator.outcome(rest)
-        if search.evaluator.ranking.has_hard_level and search.evaluator.key(left)[0] > 0:
-            return False
+        left = judge.outcome(rest)
         if left.traffic.capacity_per_s <= 0 or not left.is_stable:
             return False
-        assert rate < left.traffic.capacity_per_s
+        if is_strict and judge.ranking.has_hard_level and judge.key(left)[0] > 0:
+            return False
+        steady = dict.fromkeys(Role, 0.0)
+        for replica in rest:
+            steady[replica.role] += long_run(replica, workload.output.mean)
+        most = min(steady[Role.PREFILL], steady[Role.DECODE]) + steady[Role.MIXED]
+        if is_strict and workload.rate_per_s >= most:
+            return False
     return True
+
+
+def long_run(replica: Candidate, output: float) -> float:
+    """Requests a second that one replica serves in the long run: DESIGN section 5, step by step."""
+    busy, rate = replica.spread.busy_s, replica.service_rate(output)
+    if replica.role is Role.PREFILL:
+        return min(rate, 1 / busy)
+    if replica.role is Role.DECODE:
+        times = [output * tpot for tpot in replica.tpot_s]
+    else:
+        alone = replica.prefill_latency_s - replica.pause_s
+        times = [
+            n * busy + max(alone, 0.0) + output * tpot
+            for n, tpot in enumerate(replica.tpot_s, start=1)
+        ]
+    total, before = 0.0, 0.0
+    for n, (time, share) in enumerate(zip(times, replica.usable, strict=True), start=1):
+        total += (n / time - before) * share
+        before = n / time
+    return min(rate, total)
 
 
 @settings(max_examples=25)
@@ -88,7 +119,7 @@ def test_no_plan_that_survives_beats_the_one_found(problem: Problem, num: int) -
     assert key in [other for other, _ in every]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(problem=problems(min_devices=2, max_devices=4), num=st.sampled_from((1, 1, 2)))
 def test_the_checker_agrees_which_plans_survive(problem: Problem, num: int) -> None:
     assume(len(problem.devices) > num)
@@ -101,8 +132,8 @@ def test_the_checker_agrees_which_plans_survive(problem: Problem, num: int) -> N
             what = [violation.what for violation in check(found, asked).violations]
             assert all(one.startswith("constraints.survive: does not survive") for one in what)
             assert given_problem is problem or what == []
-            if not run.evaluator.ranking.has_hard_level:
-                assert (what == []) is survives(bare(problem), outcome.replicas, num)
+            is_right = survives(bare(problem), outcome.replicas, num, is_strict=False)
+            assert (what == []) is is_right
 
 
 def test_with_no_rate_it_is_enough_that_something_serves() -> None:
@@ -152,48 +183,43 @@ def alike(num: int) -> Problem:
     return replace(problem, inventory=inventory)
 
 
+@pytest.mark.slow
 def test_a_genetic_search_is_led_to_plans_that_survive() -> None:
     """Twelve devices at a rate that only plans made for it survive."""
-    problem = cluster(12, 0.1, seed=4)
-    whole = plan(problem, finals=NO_FINALS)
-    assert isinstance(whole, Plan)
-    rate = 0.8 * whole.predicted.capacity_per_s
-    problem = replace(problem, workload=replace(problem.workload, rate_per_s=rate))
+    problem = cluster(12, 18.0, seed=4)
     for objective in (Objective.COST, Objective.WAITING_TIME):
         asked = surviving(replace(problem, objective=objective), 1)
         found = plan(asked, finals=NO_FINALS, stop=Stop(max_evaluations=300))
         assert isinstance(found, Plan), objective
         assert check(found, asked).violations == ()
+        price = [other for other in found.alternatives if other.name == "without survive: 1"]
+        assert [one.why_not.partition(" of ")[0] for one in price] == [
+            "does not survive the loss"
+        ] or "costs nothing" in found.explain[-1]
 
 
 @settings(max_examples=15)
 @given(problem=problems(min_devices=2, max_devices=3, max_layers=4, is_linked=True))
 def test_more_bandwidth_keeps_a_surviving_plan_surviving(problem: Problem) -> None:
-    asked = surviving(problem, 1)
-    found = plan(asked, finals=NO_FINALS)
-    if isinstance(found, Plan):
-        links = tuple(
-            replace(
-                link,
-                forward_bytes_per_s=10 * link.forward_bytes_per_s,
-                backward_bytes_per_s=10 * link.backward_bytes_per_s,
-            )
-            for link in problem.inventory.links
+    search = Search(costs_of(surviving(problem, 1)))
+    search.run(Stop(), 0)
+    best = search.best(Scope.ANY)
+    if best is None:
+        return
+    links = tuple(
+        replace(
+            link,
+            forward_bytes_per_s=10 * link.forward_bytes_per_s,
+            backward_bytes_per_s=10 * link.backward_bytes_per_s,
         )
-        wider = replace(asked, inventory=replace(problem.inventory, links=links))
-        judge = Search(Costs(wider)).evaluator
-        cuts = [
-            tuple((names(problem)[s.device], *s.layers) for s in r.stages) for r in found.replicas
-        ]
-        replicas = [
-            judge.candidates.at_cut(cut, Role(r.role), r.slots)
-            for cut, r in zip(cuts, found.replicas, strict=True)
-        ]
-        assert judge.key(judge.outcome([c for c in replicas if c is not None]))[0] < FRAGILE
-
-
-def names(problem: Problem) -> dict[str, int]:
-    return {device.name: d for d, device in enumerate(problem.devices)}
+        for link in problem.inventory.links
+    )
+    inventory = replace(problem.inventory, links=links)
+    wider = Search(Costs(surviving(replace(problem, inventory=inventory), 1)))
+    replicas = [wider.candidates.at_cut(c.cut, c.role, c.slots) for c in best.replicas]
+    assert all(replicas)
+    outcome = wider.evaluator.outcome([c for c in replicas if c is not None])
+    assert wider.evaluator.key(outcome)[0] < FRAGILE
 
 
 @pytest.mark.parametrize(
