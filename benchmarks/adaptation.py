@@ -104,7 +104,7 @@ class Row:
         """Return what is missed."""
         own = self.waits_s[OURS]
         return [
-            f"{self.scenario}: {own:.2f} s are {own / self.waits_s[who]:.2f} of {who}, wanted {most}"
+            f"{own:.2f} s are {own / self.waits_s[who]:.2f} of {who}, wanted {most}"
             for who, most in LIMITS
             if own > most * self.waits_s[who]
         ]
@@ -195,7 +195,8 @@ def _changes(plans: Sequence[tuple[float, Plan]]) -> Changes:
 
 def grid(problem: Problem) -> Repertoire:
     """Return plans for a grid that covers all scenarios; none of its points is one of theirs."""
-    load = replace(problem.workload, prompt=Lengths(mean=1000), output=Lengths(mean=300))
+    usual = Lengths(mean=1000), Lengths(mean=300)
+    load = replace(problem.workload, prompt=usual[0], output=usual[1], rate_per_s=1.0)
     return _grid(replace(problem, workload=load))
 
 
@@ -263,9 +264,9 @@ def _line(run: Simulation, bins: int = 60) -> list[tuple[float, float]]:
 
 def table(rows: Sequence[Row]) -> str:
     """Return the waits as Markdown."""
+    of = " | ".join(f"of {who}" for who, _ in LIMITS)
     lines = [
-        "| scenario | rates [1/s] | static | controller | clairvoyant | Splitwise | of static | "
-        "of clairvoyant | of Splitwise | first move after |",
+        f"| scenario | rates [1/s] | {' | '.join(WHO)} | {of} | first move after |",
         "|---|---|" + "---:|" * 8,
     ]
     for row in rows:

@@ -34,6 +34,8 @@ class Caution:
         Requests of a new regime that are seen, and finished, before anything is decided.
     every_s
         How often plans are compared where nothing abrupt happens [s].
+    least_change
+        Share by which the rate or a mean length differs, or plans are not compared again.
     gain_over_cost
         A move saves so many times what it costs, or it is not made.
     least_gain
@@ -49,6 +51,7 @@ class Caution:
     least_requests: int = 20
     least_answers: int = 10
     every_s: float = 60.0
+    least_change: float = 0.1
     gain_over_cost: float = 2.0
     least_gain: float = 0.3
     roles_share: float = 0.9
@@ -128,6 +131,7 @@ class Controller:
         self._latency_s = plan.predicted.latency_s or 0.0
         self._asked_s = -math.inf
         self._judged_changes = 0
+        self._judged: Regime | None = None
 
     @property
     def regime(self) -> Regime:
@@ -177,6 +181,9 @@ class Controller:
         if not is_new and time_s - self._asked_s < caution.every_s:
             return self._stay("plans were compared a moment ago")
         self._asked_s, self._judged_changes = time_s, estimator.num_changes
+        if self._judged is not None and self._judged.is_near(self.regime, caution.least_change):
+            return self._stay("the load is nearly that under which plans were compared last")
+        self._judged = self.regime
         return self._compare()
 
     def _stay(self, reason: str, gain_s: float = 0.0, cost_s: float = 0.0) -> Decision:

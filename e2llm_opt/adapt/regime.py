@@ -36,6 +36,15 @@ class Regime:
         )
         return replace(problem, workload=load)
 
+    def is_near(self, other: Regime, share: float) -> bool:
+        """Whether rate and mean lengths differ by no more than a *share*."""
+        pairs = (
+            (self.rate_per_s, other.rate_per_s),
+            (self.prompt.mean, other.prompt.mean),
+            (self.output.mean, other.output.mean),
+        )
+        return all(max(a, b) <= (1.0 + share) * min(a, b) for a, b in pairs)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the regime as it stands in a file."""
         return {
