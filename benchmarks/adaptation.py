@@ -11,6 +11,7 @@ import heapq
 import json
 import sys
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -31,7 +32,7 @@ from e2llm_opt.workload.workload import context_for
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from e2llm_opt import Problem, Simulation
+    from e2llm_opt import Problem, Repertoire, Simulation
     from e2llm_opt.workload.trace import Trace
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "adaptation.md"
@@ -40,7 +41,7 @@ MARK: Final = "<!-- written by benchmarks/adaptation.py -->"
 HOP_MS: Final = 0.3
 LOAD_BYTES_PER_S: Final = 0.7e9
 """Assumed: a local disk, as docs/headline.md has it."""
-SHARE, LOW, HIGH = 0.7, 0.25, 0.9
+SHARE, LOW = 0.9, 0.25
 """Arrivals as shares of what `splitwise-adapted` can serve of the same lengths."""
 STATIC, OURS, KNOWING, POOLS = "static", "controller", "clairvoyant", "splitwise"
 WHO: Final = (STATIC, OURS, KNOWING, POOLS)
@@ -48,6 +49,8 @@ LIMITS: Final = ((STATIC, 0.5), (KNOWING, 1.25), (POOLS, 0.5))
 """The controller's mean wait after the first change, at most so many times that of another."""
 LONG_ANSWERS = Lengths(mean=256), Lengths(mean=1024)
 LONG_PROMPTS = Lengths(mean=3072), Lengths(mean=128)
+RATES, PROMPTS, OUTPUTS = (0.06, 0.2, 0.5, 1.2), (200, 900, 4000), (32, 200, 1200)
+"""The grid of the repertoire: mean rates [1/s] and lengths [tokens]."""
 Pair = tuple[Lengths, Lengths]
 
 
@@ -60,13 +63,13 @@ class Scenario:
 
 
 SCENARIOS: Final = (
-    Scenario(name="lengths", phases=((LONG_ANSWERS, SHARE), (LONG_PROMPTS, SHARE))),
-    Scenario(name="lengths, the other way", phases=((LONG_PROMPTS, SHARE), (LONG_ANSWERS, SHARE))),
-    Scenario(name="rate", phases=((LONG_ANSWERS, LOW), (LONG_ANSWERS, HIGH))),
-    Scenario(name="both", phases=((LONG_ANSWERS, LOW), (LONG_PROMPTS, HIGH))),
+    Scenario(name="lengths", phases=((LONG_PROMPTS, SHARE), (LONG_ANSWERS, SHARE))),
+    Scenario(name="lengths, the other way", phases=((LONG_ANSWERS, SHARE), (LONG_PROMPTS, SHARE))),
+    Scenario(name="rate", phases=((LONG_PROMPTS, LOW), (LONG_PROMPTS, SHARE))),
+    Scenario(name="both", phases=((LONG_ANSWERS, LOW), (LONG_PROMPTS, SHARE))),
     Scenario(
         name="there and back",
-        phases=((LONG_ANSWERS, SHARE), (LONG_PROMPTS, SHARE), (LONG_ANSWERS, SHARE)),
+        phases=((LONG_PROMPTS, SHARE), (LONG_ANSWERS, SHARE), (LONG_PROMPTS, SHARE)),
     ),
 )
 
@@ -101,7 +104,7 @@ class Row:
         """Return what is missed."""
         own = self.waits_s[OURS]
         return [
-            f"{self.scenario}: {own:.2f} s are {own / self.waits_s[who]:.2f} of {who}, wanted {most}"
+            f"{own:.2f} s are {own / self.waits_s[who]:.2f} of {who}, wanted {most}"
             for who, most in LIMITS
             if own > most * self.waits_s[who]
         ]
@@ -110,10 +113,12 @@ class Row:
 def setting_of(scenario: Scenario, num: int) -> Setting:
     """Return the problems and requests of *scenario*, *num* a phase."""
     drawn = [_requests(kind, num, seed) for seed, (kind, _) in enumerate(scenario.phases)]
-    context = max(context_for(one.prompt_p95, one.output_p95) for one in drawn)
+    own = [(one.prompt_p95, one.output_p95) for one in drawn]
+    given = [(prompt.p95, output.p95) for prompt, output in (LONG_ANSWERS, LONG_PROMPTS)]
+    context = max(context_for(*pair) for pair in [*own, *given])
     problems, whole, starts = [], None, []
-    for one, (_, share) in zip(drawn, scenario.phases, strict=True):
-        prompt, output = one.workload_lengths()
+    for one, (kind, share) in zip(drawn, scenario.phases, strict=True):
+        prompt, output = kind if not isinstance(kind, Path) else one.workload_lengths()
         workload = replace(
             testbed().workload,
             prompt=prompt,
@@ -155,7 +160,7 @@ def run_controller(
     After each decision to move, everything is simulated anew with it: the past stays as it was.
     """
     problem = setting.problems[0]
-    plans = repertoire(problem, **grid_of(setting))
+    plans = grid(problem)
     controller = Controller(problem, first, plans, caution)
     moves: list[tuple[float, Plan, str]] = []
     arrivals = setting.arrivals
@@ -164,7 +169,7 @@ def run_controller(
     while events:
         time_s, kind, i = heapq.heappop(events)
         if kind == 1:
-            controller.finished(float(arrivals.output_tokens[i]))
+            controller.finished(float(arrivals.output_tokens[i]), float(arrivals.arrival_s[i]))
             continue
         controller.observe(time_s, float(arrivals.prompt_tokens[i]))
         decision = controller.decide(time_s)
@@ -188,20 +193,22 @@ def _changes(plans: Sequence[tuple[float, Plan]]) -> Changes:
     return Changes(plans=plans, load_bytes_per_s=LOAD_BYTES_PER_S)
 
 
-def grid_of(setting: Setting) -> dict[str, list[float]]:
-    """Return a grid that covers the phases without being made of them: octaves between them."""
-    loads = [problem.workload for problem in setting.problems]
+def grid(problem: Problem) -> Repertoire:
+    """Return plans for a grid that covers all scenarios; none of its points is one of theirs."""
+    usual = Lengths(mean=1000), Lengths(mean=300)
+    load = replace(problem.workload, prompt=usual[0], output=usual[1], rate_per_s=1.0)
+    return _grid(replace(problem, workload=load))
 
-    def octaves(values: list[float]) -> list[float]:
-        low, high = min(values), max(values)
-        steps = max(round(np.log2(high / low) / 2), 1) + 1
-        return [float(x) for x in np.geomspace(0.8 * low, 1.25 * high, steps)]
 
-    return {
-        "rates_per_s": octaves([load.rate_per_s for load in loads]),
-        "prompts": octaves([load.prompt.mean for load in loads]),
-        "outputs": octaves([load.output.mean for load in loads]),
-    }
+@cache
+def _grid(problem: Problem) -> Repertoire:
+    return repertoire(
+        problem,
+        rates_per_s=RATES,
+        prompts=PROMPTS,
+        outputs=OUTPUTS,
+        tell=lambda done, num: print(f"plan {done} of {num} …", file=sys.stderr, flush=True),
+    )
 
 
 def row_of(scenario: Scenario, num: int) -> Row:
@@ -257,9 +264,9 @@ def _line(run: Simulation, bins: int = 60) -> list[tuple[float, float]]:
 
 def table(rows: Sequence[Row]) -> str:
     """Return the waits as Markdown."""
+    of = " | ".join(f"of {who}" for who, _ in LIMITS)
     lines = [
-        "| scenario | rates [1/s] | static | controller | clairvoyant | Splitwise | of static | "
-        "of clairvoyant | of Splitwise | first move after |",
+        f"| scenario | rates [1/s] | {' | '.join(WHO)} | {of} | first move after |",
         "|---|---|" + "---:|" * 8,
     ]
     for row in rows:

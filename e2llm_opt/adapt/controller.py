@@ -29,10 +29,12 @@ class Caution:
     ----------
     horizon_s
         How long a regime is taken to last: what a move saves is counted until then [s].
-    least_requests
-        Requests of a new regime that are seen before anything is decided.
+    least_requests, least_answers
+        Requests of a new regime that are seen, and finished, before anything is decided.
     every_s
         How often plans are compared where nothing abrupt happens [s].
+    least_change
+        Share by which the rate or a mean length differs, or plans are not compared again.
     gain_over_cost
         A move saves so many times what it costs, or it is not made.
     least_gain
@@ -46,7 +48,9 @@ class Caution:
 
     horizon_s: float = 3600.0
     least_requests: int = 20
+    least_answers: int = 10
     every_s: float = 60.0
+    least_change: float = 0.1
     gain_over_cost: float = 2.0
     least_gain: float = 0.3
     roles_share: float = 0.9
@@ -123,8 +127,10 @@ class Controller:
         self._problem, self._caution = problem, caution or Caution()
         self._plans = repertoire.plans if repertoire is not None else ()
         self._estimator = Estimator(Regime.of(problem))
+        self._latency_s = plan.predicted.latency_s or 0.0
         self._asked_s = -math.inf
         self._judged_changes = 0
+        self._judged: Regime | None = None
 
     @property
     def regime(self) -> Regime:
@@ -143,17 +149,17 @@ class Controller:
         """
         self._estimator.arrive(time_s, prompt_tokens)
         if output_tokens is not None:
-            self.finished(output_tokens)
+            self.finished(output_tokens, time_s)
 
-    def finished(self, output_tokens: float) -> None:
-        """Take the length of an answer in, when it is known.
+    def finished(self, output_tokens: float, arrived_s: float | None = None) -> None:
+        """Take the length of an answer in, when it is known, and when its request came.
 
         Raises
         ------
         InputError
             When it has no token.
         """
-        self._estimator.finish(output_tokens)
+        self._estimator.finish(output_tokens, arrived_s)
 
     def decide(self, time_s: float) -> Decision:
         """Say what to do at *time_s*; a plan that is to be run is taken to run from then on.
@@ -168,10 +174,15 @@ class Controller:
         estimator, caution = self._estimator, self._caution
         if estimator.num < caution.least_requests:
             return self._stay("too few requests of this load have been seen to judge it")
+        if estimator.num_answers < caution.least_answers:
+            return self._stay("too few answers of this load are finished to judge it")
         is_new = estimator.num_changes > self._judged_changes
         if not is_new and time_s - self._asked_s < caution.every_s:
             return self._stay("plans were compared a moment ago")
         self._asked_s, self._judged_changes = time_s, estimator.num_changes
+        if self._judged is not None and self._judged.is_near(self.regime, caution.least_change):
+            return self._stay("the load is nearly that under which plans were compared last")
+        self._judged = self.regime
         return self._compare()
 
     def _stay(self, reason: str, gain_s: float = 0.0, cost_s: float = 0.0) -> Decision:
@@ -187,7 +198,7 @@ class Controller:
     def _compare(self) -> Decision:
         regime, caution = self.regime, self._caution
         judge = Judge(self._problem, regime, caution.horizon_s)
-        now = judge.as_it_is(self.plan)
+        now = judge.at_any_speed().as_it_is(self.plan)
         wait_s = 0.5 * caution.horizon_s if now is None else now.wait_s
         moves = [
             move
@@ -210,7 +221,7 @@ class Controller:
             "roles": "other roles, no layer moves",
             "plan": "another plan",
         }
-        self.plan = best.worth.plan
+        self.plan, self._latency_s = best.worth.plan, best.worth.latency_s
         return Decision(
             action=best.action,
             plan=self.plan,
@@ -244,7 +255,9 @@ class Controller:
         elif _cuts(worth.plan) == _cuts(self.plan):
             action = "roles"
         missing, load_s = self._change(worth.plan)
-        out_s = (0.0 if now is None else now.latency_s) + load_s if missing else 0.0
+        # what is inside was begun under the load before
+        drain_s = max(self._latency_s, 0.0 if now is None else now.latency_s)
+        out_s = drain_s + load_s if missing else 0.0
         spare = max(1.0 - regime.rate_per_s / max(worth.capacity_per_s, 1e-12), 0.05)
         cost_s = 0.5 * regime.rate_per_s * missing * out_s**2 / spare
         gain_s = saved_s * regime.rate_per_s * caution.horizon_s

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from e2llm_opt.adapt.stream import PRIOR, Stream
+from e2llm_opt.adapt.stream import MEMORY, PRIOR, Stream
 from e2llm_opt.errors import InputError
 from e2llm_opt.workload.workload import Lengths
 
@@ -33,6 +35,15 @@ class Regime:
             problem.workload, rate_per_s=self.rate_per_s, prompt=self.prompt, output=self.output
         )
         return replace(problem, workload=load)
+
+    def is_near(self, other: Regime, share: float) -> bool:
+        """Whether rate and mean lengths differ by no more than a *share*."""
+        pairs = (
+            (self.rate_per_s, other.rate_per_s),
+            (self.prompt.mean, other.prompt.mean),
+            (self.output.mean, other.output.mean),
+        )
+        return all(max(a, b) <= (1.0 + share) * min(a, b) for a, b in pairs)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the regime as it stands in a file."""
@@ -71,6 +82,8 @@ class Estimator:
     ----------
     num_changes
         Abrupt changes found so far.
+    num_answers
+        Answers whose length is known, of requests that came since the last change.
     """
 
     def __init__(self, start: Regime) -> None:
@@ -78,8 +91,10 @@ class Estimator:
         self._gaps = Stream("gaps", gap)
         self._prompt = Stream("lengths", start.prompt)
         self._output = Stream("lengths", start.output)
-        self._last_s: float | None = None
+        self._recent: deque[float] = deque(maxlen=MEMORY)
+        self._changed_s = -math.inf
         self.num_changes = 0
+        self.num_answers = PRIOR
 
     @property
     def num(self) -> int:
@@ -94,25 +109,31 @@ class Estimator:
         InputError
             When it came before the one before it, or has no prompt.
         """
-        if self._last_s is not None and time_s < self._last_s:
-            raise InputError(f"requests must come in order: {time_s:g} s after {self._last_s:g} s.")
+        last_s = self._recent[-1] if self._recent else None
+        if last_s is not None and time_s < last_s:
+            raise InputError(f"requests must come in order: {time_s:g} s after {last_s:g} s.")
         if not prompt_tokens >= 1:
             raise InputError(f"a prompt has at least one token, got {prompt_tokens:g}.")
-        gap = None if self._last_s is None else time_s - self._last_s
-        self._last_s = time_s
-        is_other = gap is not None and self._gaps.add(gap)
+        self._recent.append(time_s)
+        is_other = last_s is not None and self._gaps.add(time_s - last_s)
         has_changed = self._prompt.add(prompt_tokens)
         if has_changed:
-            self._gaps.doubt(PRIOR)
-            self._output.doubt(PRIOR)
+            self._gaps.restart(self._prompt.num)
         elif is_other:
-            self._prompt.doubt(PRIOR)
-            self._output.doubt(PRIOR)
-        self.num_changes += has_changed or is_other
-        return has_changed or is_other
+            self._prompt.restart(self._gaps.num)
+        if not (has_changed or is_other):
+            return False
+        # answers of the new load are still being written: nothing is known of them
+        self._changed_s = self._recent[-min(self.num, len(self._recent))]
+        self._output.doubt(PRIOR)
+        self.num_answers = 0
+        self.num_changes += 1
+        return True
 
-    def finish(self, output_tokens: float) -> bool:
+    def finish(self, output_tokens: float, arrived_s: float | None = None) -> bool:
         """Take the length of an answer in; return whether answers have changed.
+
+        That of a request that *arrived_s* before the last change says nothing of the new load.
 
         Raises
         ------
@@ -121,7 +142,10 @@ class Estimator:
         """
         if not output_tokens >= 1:
             raise InputError(f"an answer has at least one token, got {output_tokens:g}.")
+        if arrived_s is not None and arrived_s < self._changed_s:
+            return False
         changed = self._output.add(output_tokens)
+        self.num_answers = self._output.num if changed else self.num_answers + 1
         self.num_changes += changed
         return changed
 

@@ -87,12 +87,19 @@ class Stream:
             self._count(value)
             return False
         kept = list(self._recent)[-max(self._since[k] for k in changed) :]
+        self._begin(kept)
+        return True
+
+    def restart(self, num: int) -> None:
+        """Forget all but the last *num* observations: something else has changed then."""
+        self._begin(list(self._recent)[-max(num, 1) :])
+
+    def _begin(self, kept: list[float]) -> None:
         self._cv, self.num = self.cv, 0
         self._sums, self._since = [0.0, 0.0], [0, 0]
         self._recent = deque(kept, maxlen=MEMORY)
         for one in kept:
             self._count(one)
-        return True
 
     def doubt(self, num: int) -> None:
         """Let what is known weigh no more than *num* observations."""

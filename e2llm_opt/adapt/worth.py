@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from e2llm_opt.adapt.regime import Regime
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.problem import Problem, Role
 from e2llm_opt.search import assemble
@@ -12,7 +13,6 @@ from e2llm_opt.search.search import Search
 from e2llm_opt.search.standing import Standing, cuts_of
 
 if TYPE_CHECKING:
-    from e2llm_opt.adapt.regime import Regime
     from e2llm_opt.plan.plan import Plan, Predicted
     from e2llm_opt.search.evaluate import Outcome
 
@@ -57,6 +57,12 @@ class Judge:
         self._costs = costs_of(self._problem)
         self._evaluator = Search(self._costs).evaluator
         self._horizon_s = horizon_s
+
+    def at_any_speed(self) -> Judge:
+        """Return the same judge without a least speed: one that is broken is no wait."""
+        load = replace(self._problem.workload, min_tokens_per_s=0.0, slo_tpot_s=None)
+        free = replace(self._problem, workload=load)
+        return Judge(free, Regime.of(free), self._horizon_s)
 
     def as_it_is(self, plan: Plan) -> Worth | None:
         """Return the worth of *plan* with its roles and slots; None where it breaks a limit."""

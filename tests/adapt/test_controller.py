@@ -1,0 +1,152 @@
+"""When a controller moves, when it does not, and what a repertoire keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+
+from e2llm_opt import (
+    Caution,
+    Controller,
+    InputError,
+    Plan,
+    Regime,
+    Repertoire,
+    draw_arrivals,
+    plan,
+    repertoire,
+)
+from e2llm_opt.adapt.repertoire import shape_of
+from e2llm_opt.adapt.worth import Judge
+from e2llm_opt.search.rank_by_simulation import Finals
+from tests.simulate import small
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from e2llm_opt import Decision, Problem
+
+HIGH_PER_S = 2.0
+
+
+def problem(rate_per_s: float = 0.1) -> Problem:
+    load = replace(small.problem().workload, rate_per_s=rate_per_s, slots=None)
+    return replace(small.problem(), workload=load)
+
+
+@cache
+def planned(rate_per_s: float = 0.1) -> Plan:
+    found = plan(problem(rate_per_s), finals=Finals(arrivals=()))
+    assert isinstance(found, Plan)
+    return found
+
+
+@cache
+def plans() -> Repertoire:
+    load = problem().workload
+    return repertoire(
+        problem(),
+        rates_per_s=[0.1, HIGH_PER_S],
+        prompts=[load.prompt.mean],
+        outputs=[load.output.mean],
+    )
+
+
+def followed(
+    controller: Controller, rate_per_s: float, num: int, begin_s: float = 0.0
+) -> list[Decision]:
+    """Let requests come at a rate, and ask after each."""
+    trace = draw_arrivals(problem().workload, num, rate_per_s=rate_per_s, seed=3)
+    found = []
+    for time_s, prompt, output in zip(
+        (begin_s + trace.arrival_s).tolist(),
+        trace.prompt_tokens.tolist(),
+        trace.output_tokens.tolist(),
+        strict=True,
+    ):
+        controller.observe(time_s, prompt, output)
+        found.append(controller.decide(time_s))
+    return found
+
+
+def test_the_load_of_the_plan_never_makes_it_move() -> None:
+    controller = Controller(problem(), planned(), plans())
+    assert {decision.action for decision in followed(controller, 0.1, 200)} == {"stay"}
+    assert controller.plan is planned()
+
+
+def test_a_load_that_the_plan_cannot_serve_makes_it_move() -> None:
+    weak = small.plan(("MIXED", small.ON_MAC))
+    controller = Controller(problem(), weak, plans())
+    decisions = followed(controller, HIGH_PER_S, 400)
+    moves = [decision for decision in decisions if decision.action != "stay"]
+    assert 1 <= len(moves) <= 2  # at first the load is taken to be lower than it is
+    move = moves[-1]
+    assert move.action == "plan"
+    assert shape_of(move.plan) != shape_of(weak)
+    assert move.gain_s > 2.0 * move.cost_s > 0
+    assert "another plan" in move.reason.lower()
+    assert controller.plan is move.plan
+    assert move.plan.predicted.capacity_per_s > HIGH_PER_S * 0.8
+
+
+def test_decisions_are_those_of_the_same_observations() -> None:
+    first, again = (Controller(problem(), planned(), plans()) for _ in range(2))
+    assert followed(first, HIGH_PER_S, 150) == followed(again, HIGH_PER_S, 150)
+
+
+def test_a_cost_above_the_gain_keeps_it_where_it_is() -> None:
+    weak = small.plan(("MIXED", small.ON_MAC))
+    slow = Caution(load_bytes_per_s=1e3)
+    decisions = followed(Controller(problem(), weak, plans(), slow), HIGH_PER_S, 200)
+    assert {decision.action for decision in decisions} == {"stay"}
+    assert any(0 < d.gain_s < 2.0 * d.cost_s and "cost" in d.reason for d in decisions)
+
+
+def test_other_roles_are_taken_where_they_are_nearly_as_good() -> None:
+    """The repertoire is empty: only roles are left, and no layer moves."""
+    pools = small.plan(("PREFILL", small.ON_DESKTOP), ("DECODE", small.ON_MAC))
+    controller = Controller(problem(), pools)
+    moves = [d for d in followed(controller, HIGH_PER_S, 300) if d.action != "stay"]
+    assert [move.action for move in moves] == ["roles"]
+    before = {s for r in pools.replicas for s in ((r.stages[0].device, r.stages[0].layers),)}
+    after = {s for r in moves[0].plan.replicas for s in ((r.stages[0].device, r.stages[0].layers),)}
+    assert after == before
+
+
+def test_a_plan_is_worth_what_it_says_of_its_own_load() -> None:
+    judge = Judge(problem(), Regime.of(problem()), 3600.0)
+    worth = judge.as_it_is(planned())
+    assert worth is not None
+    assert worth.capacity_per_s == pytest.approx(planned().predicted.capacity_per_s)
+    assert worth.wait_s == pytest.approx(planned().predicted.waiting_time_s)
+
+
+def test_above_its_capacity_a_plan_waits_for_what_piles_up() -> None:
+    overload = replace(Regime.of(problem()), rate_per_s=4 * planned().predicted.capacity_per_s)
+    worth = Judge(problem(), overload, 1000.0).as_it_is(planned())
+    assert worth is not None
+    assert worth.wait_s == pytest.approx(0.5 * 1000.0 * 0.75, rel=0.01)
+
+
+def test_nothing_is_decided_of_a_handful_of_requests() -> None:
+    controller = Controller(problem(), planned(), plans())
+    decisions = followed(controller, HIGH_PER_S, 5)
+    assert all("too few" in decision.reason for decision in decisions)
+    with pytest.raises(InputError, match="finite"):
+        controller.decide(float("nan"))
+
+
+def test_a_repertoire_comes_back_from_its_folder(tmp_path: Path) -> None:
+    plans().save(tmp_path / "plans")
+    back = Repertoire.load(tmp_path / "plans")
+    assert back == plans()
+    assert len(back.plans) <= len(back.entries) == 2
+    (tmp_path / "plans" / "repertoire.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(InputError, match=r"repertoire\.json: no repertoire"):
+        Repertoire.load(tmp_path / "plans")
+    with pytest.raises(InputError, match="no repertoire"):
+        Repertoire.load(tmp_path / "nowhere")

@@ -1,0 +1,139 @@
+"""Estimates against closed forms; changes are found soon, and none is where there is none."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e2llm_opt import InputError, Lengths, Regime
+from e2llm_opt.adapt.regime import Estimator
+from e2llm_opt.adapt.stream import LEAST, MEMORY, PRIOR, Stream
+
+START = Lengths(mean=500.0, cv=0.5)
+
+
+def lognormal(mean: float, cv: float, num: int, seed: int) -> np.ndarray:
+    sigma = math.sqrt(math.log1p(cv**2))
+    rng = np.random.default_rng(seed)
+    drawn: np.ndarray = mean * np.exp(sigma * rng.standard_normal(num) - sigma**2 / 2)
+    return drawn
+
+
+@given(st.lists(st.floats(300.0, 800.0), max_size=100))
+def test_the_mean_is_that_of_all_and_of_ten_as_expected(values: list[float]) -> None:
+    stream = Stream("lengths", START)
+    for value in values:
+        assert not stream.add(value)
+    expected = (PRIOR * START.mean + sum(values)) / (PRIOR + len(values))
+    assert stream.mean == pytest.approx(expected)
+
+
+def test_beyond_its_memory_a_mean_forgets_exponentially() -> None:
+    stream = Stream("lengths", Lengths(mean=100.0, cv=0.5))
+    for _ in range(MEMORY - PRIOR):
+        stream.add(100.0)
+    steps = 40
+    for _ in range(steps):
+        stream.add(101.0)
+    assert stream.mean == pytest.approx(101.0 - (1 - 1 / MEMORY) ** steps)
+
+
+@pytest.mark.parametrize("cv", [0.2, 0.5, 1.0])
+def test_the_cv_is_that_of_what_is_drawn(cv: float) -> None:
+    stream = Stream("lengths", Lengths(mean=500.0, cv=0.5))
+    found = []
+    for value in lognormal(500.0, cv, 4000, 1):
+        stream.add(value)
+        found.append(stream.cv)
+    assert np.mean(found[1000:]) == pytest.approx(cv, rel=0.1)
+
+
+def test_the_ratios_are_those_of_the_densities() -> None:
+    """Normal logarithms one sigma up or down; exponential gaps half as long again, or less."""
+    lengths, gaps = Stream("lengths", START), Stream("gaps", Lengths(mean=2.0, cv=1.0))
+    sigma, mean = START.sigma, math.log(START.mean) - START.sigma**2 / 2
+
+    def normal(x: float, centre: float) -> float:
+        return -((x - centre) ** 2) / (2 * sigma**2)
+
+    for value in (320.0, 500.0, 900.0):
+        x = math.log(value)
+        up = normal(x, mean + sigma) - normal(x, mean)
+        down = normal(x, mean - sigma) - normal(x, mean)
+        assert lengths._ratios(value) == pytest.approx((up, down))
+    for gap in (0.1, 2.0, 7.0):
+        longer = math.log(math.exp(-gap / 3.0) / 3.0) - math.log(math.exp(-gap / 2.0) / 2.0)
+        shorter = math.log(0.75 * math.exp(-gap * 0.75)) - math.log(math.exp(-gap / 2.0) / 2.0)
+        assert gaps._ratios(gap) == pytest.approx((longer, shorter))
+
+
+def test_a_change_is_found_in_a_few_requests_and_the_past_forgotten() -> None:
+    stream = Stream("lengths", START)
+    for value in lognormal(500.0, 0.5, 400, 2):
+        assert not stream.add(value)
+    drawn = lognormal(4000.0, 0.5, 400, 3)
+    delay = next(k for k, value in enumerate(drawn, start=1) if stream.add(value))
+    assert delay <= 10
+    assert stream.num <= delay + 5
+    assert stream.mean > 2000.0
+
+
+@pytest.mark.parametrize(("factor", "most"), [(3.0, 60), (1 / 3.0, 100), (2.0, 150)])
+def test_a_change_of_the_rate_is_found(factor: float, most: int) -> None:
+    rng = np.random.default_rng(4)
+    stream = Stream("gaps", Lengths(mean=1.0, cv=1.0))
+    for gap in rng.exponential(1.0, 600):
+        stream.add(gap)
+    delays = [k for k, gap in enumerate(rng.exponential(factor, 600), start=1) if stream.add(gap)]
+    assert delays
+    assert delays[0] <= most
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stationary_stream_has_hardly_any_false_alarm(seed: int) -> None:
+    """A million observations an alarm by the theory with known means: here they are estimated."""
+    estimator = Estimator(Regime(rate_per_s=0.5, prompt=START, output=START))
+    rng = np.random.default_rng(seed)
+    times = np.cumsum(rng.exponential(2.0, 20_000))
+    prompts, outputs = lognormal(500.0, 0.5, 20_000, seed), lognormal(500.0, 0.5, 20_000, seed + 9)
+    for time_s, prompt, output in zip(times, prompts, outputs, strict=True):
+        estimator.arrive(time_s, max(prompt, 1.0))
+        estimator.finish(max(output, 1.0), time_s)
+    assert estimator.num_changes <= 1
+    assert estimator.regime.rate_per_s == pytest.approx(0.5, rel=0.2)
+
+
+def test_answers_of_the_load_before_say_nothing_of_the_new_one() -> None:
+    estimator = Estimator(Regime(rate_per_s=1.0, prompt=START, output=START))
+    for k, prompt in enumerate(lognormal(500.0, 0.5, 200, 5)):
+        estimator.arrive(float(k), prompt)
+        estimator.finish(500.0, float(k))
+    k = 200
+    while not estimator.arrive(float(k), 20_000.0):
+        k += 1
+    assert estimator.num_answers == 0
+    assert not estimator.finish(500.0, 100.0)
+    assert estimator.num_answers == 0
+    estimator.finish(30.0, float(k))
+    assert estimator.num_answers == 1
+
+
+@pytest.mark.parametrize(
+    ("time_s", "prompt", "words"), [(1.0, 5.0, "in order"), (3.0, 0.0, "at least one token")]
+)
+def test_nonsense_is_refused(time_s: float, prompt: float, words: str) -> None:
+    estimator = Estimator(Regime(rate_per_s=1.0, prompt=START, output=START))
+    estimator.arrive(2.0, 10.0)
+    with pytest.raises(InputError, match=words):
+        estimator.arrive(time_s, prompt)
+    with pytest.raises(InputError, match="at least one token"):
+        estimator.finish(0.0)
+
+
+def test_few_observations_find_nothing() -> None:
+    stream = Stream("lengths", START)
+    assert not any(stream.add(1e6) for _ in range(LEAST - PRIOR))
