@@ -126,7 +126,8 @@ def _differences(plan: Plan, problem: Problem) -> Iterator[str]:
     from e2llm_opt.inventory.digest import inventory_sha256  # noqa: PLC0415 - cheap, but rare
 
     known = [device.name for device in problem.devices]
-    used = [stage.device for replica in plan.replicas for stage in replica.stages]
+    stages = [stage for replica in plan.replicas for stage in replica.stages]
+    used = [name for stage in stages for name in stage.devices]
     idle = [unused.device for unused in plan.unused_devices]
     lacking = [name for name in used if name not in known]
     if lacking:
@@ -219,7 +220,7 @@ class _Analysis:
         gone = {
             i
             for i, replica in enumerate(self._plan.replicas)
-            if any(stage.device in fallen for stage in replica.stages)
+            if any(name in fallen for stage in replica.stages for name in stage.devices)
         }
         rest = self._rest(lost)
         gone |= {i for i, own in enumerate(rest.replicas) if own is None}

@@ -56,10 +56,11 @@ class Rest:
 
     def __init__(self, plan: Plan, problem: Problem) -> None:
         self._plan = plan
-        self._costs = Costs(problem)
+        self._costs = costs_for([plan], problem)
+        known = self._costs.units.known
         rows = {device.name: d for d, device in enumerate(problem.devices)}
         self._cuts: tuple[Cut, ...] = tuple(
-            tuple((rows[stage.device], *stage.layers) for stage in replica.stages)
+            tuple((known(rows[n] for n in own.devices), *own.layers) for own in replica.stages)
             for replica in plan.replicas
         )
         self._evaluator = Evaluator(Candidates(self._costs, self._costs.classes.order))
@@ -78,7 +79,8 @@ class Rest:
     def used_links(self) -> set[int]:
         """Return the numbers of all links that the replicas could use between them."""
         problem = self._costs.problem
-        names = [stage.device for replica in self._plan.replicas for stage in replica.stages]
+        stages = [stage for replica in self._plan.replicas for stage in replica.stages]
+        names = [name for stage in stages for name in stage.devices]
         home = {device.name: device.host for device in problem.devices}
         hosts = dict.fromkeys(home[name] for name in names)
         network, inside = self._costs.network, private_links(problem.inventory)
@@ -107,7 +109,7 @@ class Rest:
                 names[replicas[i].id] = LeftReplica(
                     id=replicas[j].id,
                     role=replicas[j].role,
-                    devices=tuple(stage.device for stage in replicas[j].stages),
+                    devices=tuple(n for own in replicas[j].stages for n in own.devices),
                 )
         found = (
             replace(names[one.id], role=one.role) if one.id in names else one
@@ -216,7 +218,7 @@ def left_of(costs: Costs, outcome: Outcome, ids: dict[Cut, str]) -> Left:
             LeftReplica(
                 id=ids.get(replica.cut, ""),
                 role=str(replica.role),
-                devices=tuple(problem.devices[d].name for d, _, _ in replica.cut),
+                devices=tuple(name for row, _, _ in replica.cut for name in costs.names(row)),
             )
             for replica in outcome.replicas
         ),
