@@ -182,7 +182,7 @@ class Packing:
         from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - as above
 
         seconds = max(time_limit_s, 0.01)
-        with _silence():
+        with silence():
             found = milp(
                 self._cost,
                 constraints=LinearConstraint(self._rows, self._low, self._high),
@@ -206,7 +206,7 @@ class Packing:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Keep what HiGHS prints, whatever it is asked, away from standard output.
 
     It writes past Python, so that the file descriptor itself must point elsewhere meanwhile.
