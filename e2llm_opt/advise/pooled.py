@@ -51,6 +51,8 @@ class Pool:
         What one replica holds at least: all layers, and the KV cache of one request [bytes].
     quickest_s
         Least time of a prompt's prefill, and of a decode step of one request, on any devices [s].
+    fastest
+        Class that is the fastest at a whole prompt, and at such a step.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -59,6 +61,7 @@ class Pool:
         self.need = float(costs.memory_prefix(1)[-1])
         prompt, answer, first = _times(costs)
         self.quickest_s = (_quickest_prompt(costs), float(first.min(axis=0).sum()))
+        self.fastest = (int(prompt.sum(axis=1).argmin()), int(first.sum(axis=1).argmin()))
         both = np.concatenate([prompt, answer])
         alike, self._count = np.unique(both, axis=1, return_counts=True)
         self._prompt, self._answer = np.split(alike, 2)
