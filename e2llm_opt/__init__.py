@@ -19,6 +19,15 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from e2llm_opt.advise.advice import Advice as Advice
+    from e2llm_opt.advise.advice import AdviceRow as AdviceRow
+    from e2llm_opt.advise.advice import AdviceTerms as AdviceTerms
+    from e2llm_opt.advise.advise import advise as advise
+    from e2llm_opt.advise.network import Wire as Wire
+    from e2llm_opt.advise.size import size as size
+    from e2llm_opt.advise.sizing import Sizing as Sizing
+    from e2llm_opt.advise.sizing import SizingTarget as SizingTarget
+    from e2llm_opt.advise.sizing import Unreachable as Unreachable
     from e2llm_opt.calibrate.calibrate import calibrate as calibrate
     from e2llm_opt.calibrate.calibration import Calibration as Calibration
     from e2llm_opt.calibrate.write import write_calibration as write_calibration
@@ -86,6 +95,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Advice": "advise.advice",
+    "AdviceRow": "advise.advice",
+    "AdviceTerms": "advise.advice",
     "Calibration": "calibrate.calibration",
     "ComparisonRow": "compare",
     "ComparisonTerms": "compare",
@@ -123,13 +135,18 @@ _HOME = {
     "Route": "plan.plan",
     "Runtime": "runtime",
     "Simulation": "simulate.simulate",
+    "Sizing": "advise.sizing",
+    "SizingTarget": "advise.sizing",
     "Stage": "plan.plan",
     "Stop": "search.stop",
     "SweepProgress": "sweep.sweep",
     "SweepRow": "sweep.table",
     "Trace": "workload.trace",
+    "Unreachable": "advise.sizing",
     "Violation": "check.verdict",
+    "Wire": "advise.network",
     "Workload": "workload.workload",
+    "advise": "advise.advise",
     "calibrate": "calibrate.calibrate",
     "check": "check.check",
     "compare": "compare",
@@ -147,6 +164,7 @@ _HOME = {
     "read_trace": "workload.trace",
     "runtime": "runtime",
     "simulate": "simulate.simulate",
+    "size": "advise.size",
     "sweep": "sweep.sweep",
     "write_calibration": "calibrate.write",
 }

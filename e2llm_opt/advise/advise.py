@@ -117,8 +117,8 @@ class _Run:
         if "context" in wanted:
             yield from contexts(problem)
         if "retire" in wanted and self._now.plan is not None:
-            prices = {kind.name: kind.price for kind in self._kinds}
-            for one in retirements(problem, prices):
+            kinds = kinds_of(problem, self._terms.prices or {})
+            for one in retirements(problem, {kind.name: kind.price for kind in kinds}):
                 if isinstance(one, Change):
                     yield one
                 else:

@@ -1,4 +1,4 @@
-"""One change of a problem each: a device more or less, a faster link, other formats, half the context."""
+"""One change of a problem each: a device more or less, a faster link, less of the model."""
 
 from __future__ import annotations
 
@@ -103,9 +103,7 @@ def upgrades(problem: Problem, carrying: Collection[int]) -> Iterator[Change]:
 def _next(bytes_per_s: float) -> LinkStep | None:
     """Return the slowest kind of Ethernet that is faster; None where there is none."""
     faster = (
-        step
-        for step in link_steps()
-        if step.goodput_mbit_s * MBIT_PER_S > _HIGHEST * bytes_per_s
+        step for step in link_steps() if step.goodput_mbit_s * MBIT_PER_S > _HIGHEST * bytes_per_s
     )
     return next(faster, None)
 
@@ -157,7 +155,7 @@ def _named(inventory: Inventory, indices: Sequence[int]) -> str:
 
 
 def formats(problem: Problem) -> Iterator[Change]:
-    """Yield the next smaller weight formats that the engine's users go to, and a KV cache of q8_0."""
+    """Yield the next smaller weight formats of the engine's users, and a KV cache of q8_0."""
     for number, name in enumerate(lighter_weights(problem)):
         if number == _FEW_FORMATS:
             break

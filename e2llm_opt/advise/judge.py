@@ -1,4 +1,4 @@
-"""Plans a problem for the most requests and for the shortest wait, and keeps what counts of both."""
+"""Plans a problem for the most requests and for the shortest wait; keeps what counts of both."""
 
 from __future__ import annotations
 
@@ -152,8 +152,7 @@ class Judge:
 
     def _tell(self, state: Progress) -> None:
         if self._progress is not None:
-            about = {"doing": self.doing, "done": None, "planned": None}
+            text = self.doing
             if self.planned:
-                text = f"change {self.done} of {self.planned}: {self.doing}"
-                about = {**about, "doing": text}
-            self._progress(replace(state, **about))
+                text = f"change {self.done} of {self.planned}: {text}"
+            self._progress(replace(state, doing=text, done=None, planned=None))

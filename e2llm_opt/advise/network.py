@@ -1,4 +1,4 @@
-"""Devices that come and go: how a new one is linked, and what is left of the links of an old one."""
+"""Devices that come and go: how a new one is linked, and which links an old one leaves."""
 
 from __future__ import annotations
 
@@ -120,16 +120,17 @@ def without_device(inventory: Inventory, name: str) -> Inventory:
     hosts = {device.host for device in devices}
     meant = {name: gone.host} if gone.host in hosts else {}
     links = [
-        replace(link, ends=(meant.get(link.ends[0], link.ends[0]), meant.get(link.ends[1], link.ends[1])))
+        replace(
+            link,
+            ends=(meant.get(link.ends[0], link.ends[0]), meant.get(link.ends[1], link.ends[1])),
+        )
         for link in inventory.links
         if not _is_lost(inventory, link, name, gone.host, hosts)
     ]
     return Inventory(devices=devices, links=tuple(_without_stubs(links, devices)))
 
 
-def _is_lost(
-    inventory: Inventory, link: Link, name: str, host: str, hosts: Iterable[str]
-) -> bool:
+def _is_lost(inventory: Inventory, link: Link, name: str, host: str, hosts: Iterable[str]) -> bool:
     """Whether a link has no end any more where the device called *name* was."""
     if _is_private(inventory, link):
         return name in link.ends

@@ -69,7 +69,7 @@ class Pool:
     def most(self, counts: Sequence[float]) -> float:
         """Return a rate that no plan of so many devices of each class [K] exceeds [1/s]."""
         from scipy.optimize import linprog  # noqa: PLC0415 - slow to import
-        from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
+        from scipy.sparse import csr_array, vstack  # noqa: PLC0415 - slow to import
 
         if float(np.dot(self.room, counts)) < self.need:
             return 0.0
@@ -82,15 +82,17 @@ class Pool:
         work[:, 0] = np.concatenate([self._count, self._count])
         found = linprog(
             cost,
-            A_ub=busy,
+            A_ub=vstack([busy], format="csr"),
             b_ub=np.asarray(counts, dtype=np.float64) / unit,
-            A_eq=rows - csr_array(work),
+            A_eq=vstack([rows - csr_array(work)], format="csr"),
             b_eq=np.zeros(2 * g),
             method="highs",
         )
         return float(found.x[0]) * unit * (1 + _CLOSE) if found.x is not None else 0.0
 
-    def cheapest(self, costs: Sequence[float], rate_per_s: float, most_devices: int) -> float | None:
+    def cheapest(
+        self, costs: Sequence[float], rate_per_s: float, most_devices: int
+    ) -> float | None:
         """Return what no set of devices that serves *rate_per_s* costs less than.
 
         Parameters
@@ -126,7 +128,7 @@ class Pool:
                     np.concatenate([np.full(k, -np.inf), work, [1.0, 0.0]]),
                     np.concatenate([np.zeros(k), work, [np.inf, float(most_devices)]]),
                 ),
-                integrality=np.concatenate([np.ones(k), np.zeros(2 * k * g)]),
+                integrality=np.arange(k + 2 * k * g) < k,
                 bounds=Bounds(0.0, np.inf),
                 options={"mip_rel_gap": _CLOSE, "node_limit": 20_000},
             )

@@ -8,6 +8,7 @@ d answers, or m of both a second.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -85,8 +86,6 @@ def roles_of(problem: Problem) -> tuple[Role, ...]:
 
 def with_devices(problem: Problem, kinds: Sequence[Kind], wire: Wire) -> Problem:
     """Return *problem* on devices of *kinds*, all on one switch, called by type and number."""
-    from dataclasses import replace  # noqa: PLC0415 - beside its only use
-
     devices = []
     for i, kind in enumerate(kinds):
         number = sum(other.name == kind.name for other in kinds[: i + 1])
@@ -132,7 +131,7 @@ def cheapest(
         found = milp(
             price,
             constraints=LinearConstraint(rows, low, high),
-            integrality=np.ones(len(columns)),
+            integrality=np.ones(len(columns), dtype=np.int64),
             bounds=Bounds(0.0, np.inf),
             options={"mip_rel_gap": 1e-6, "node_limit": 20_000},
         )

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from e2llm_opt.advise.advice import PRICES_ASSUMED
 from e2llm_opt.advise.judge import Judge
 from e2llm_opt.advise.kinds import kinds_of, undominated
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 _STEP, _MOST_STEPS = 1.1, 16
 """More of the rate is asked of the program by such steps, so many times."""
+_EQUAL = 1e-6
+"""A cost within this share of the bound is the bound."""
 _INTERRUPTED = "interrupted: a cheaper set may be left"
 _NOT_USED = "the devices and links of the inventory are not used, only what it serves"
 
@@ -147,33 +151,32 @@ class _Run:
 
     def impossible(self) -> str:
         """Return why no devices can reach the target; empty where they may."""
-        workload, target = self._problem.workload, self._target
-        prompt_s, step_s = self._pool.quickest_s
+        workload, pool, most = self._problem.workload, self._pool, self._target.max_devices
+        prompt_s, step_s = pool.quickest_s
+        quick, fast = (self._kinds[place].name for place in pool.fastest)
         if workload.slo_ttft_s is not None and prompt_s > workload.slo_ttft_s:
             return (
                 f"TTFT of {time_text(workload.slo_ttft_s)}: the prefill of a mean prompt takes at "
-                f"least {time_text(prompt_s)}, even on {self._kinds[self._pool.fastest[0]].name}"
+                f"least {time_text(prompt_s)}, and no catalogue device is faster than {quick}"
             )
         if step_s > workload.slowest_tpot_s:
             return (
                 f"TPOT of {time_text(workload.slowest_tpot_s)}: no catalogue device decodes fast "
-                f"enough; the fastest, {self._kinds[self._pool.fastest[1]].name}, has a TPOT of {time_text(step_s)}"
+                f"enough; the fastest, {fast}, has a TPOT of {time_text(step_s)}"
             )
-        if float(self._pool.room.max()) * target.max_devices < self._pool.need:
-            most = float(self._pool.room.max()) * target.max_devices / GIB
+        largest = most * float(pool.room.max())
+        if largest < pool.need:
             return (
                 f"does not fit: weights and the KV cache of one request need "
-                f"{self._pool.need / GIB:.1f} GiB, and {target.max_devices} of the largest "
-                f"devices leave {most:.1f} GiB"
+                f"{pool.need / GIB:.1f} GiB, and {most} of the largest devices leave "
+                f"{largest / GIB:.1f} GiB"
             )
         if self._bound is None:
-            most = max(
-                self._pool.most([target.max_devices * float(i == k) for i in range(len(self._kinds))])
-                for k in range(len(self._kinds))
-            )
+            alike = np.eye(len(self._kinds)) * most
+            rate = number_text(max(pool.most(counts.tolist()) for counts in alike))
             return (
-                f"rate of {number_text(target.rate_per_s)} requests/s: {target.max_devices} "
-                f"devices of one type serve at most {number_text(most)} requests/s"
+                f"rate of {number_text(self._target.rate_per_s)} requests/s: {most} devices of one "
+                f"type serve at most {rate} requests/s"
             )
         return ""
 
@@ -271,9 +274,7 @@ class _Run:
         )
 
     def _listed(self, counts: Sequence[int]) -> list[Kind]:
-        return [
-            kind for kind, num in zip(self._kinds, counts, strict=True) for _ in range(num)
-        ]
+        return [kind for kind, num in zip(self._kinds, counts, strict=True) for _ in range(num)]
 
     def _used(self, plan: Plan) -> tuple[int, ...]:
         """Return how many devices of each kind hold layers."""
@@ -298,45 +299,49 @@ class _Run:
         return is_served and is_soon  # TPOT is a hard limit of every plan
 
     def answer(self, *, interrupted: bool) -> Sizing:
-        """Return the best set with its plan.
-
-        The plan is that of the problem's own objective where this reaches the target, too.
-        """
+        """Return the best set with its plan."""
         counts = self.best or ()
         problem = with_devices(self._problem, self._listed(counts), self._wire)
-        plan = None
-        if not interrupted and self._objective is not Objective.COST:
-            own = replace(problem, objective=self._objective)
-            plan = self._judge.planned_for(own, self._objective).plan
-            problem = own if plan is not None and self._is_met(plan) else problem
-        if plan is None or problem.objective is Objective.COST:
-            plan = self._tried[counts].plan
-        if plan is None:
-            msg = "the best set has a plan"
-            raise RuntimeError(msg)
+        problem, plan = self._final(problem, self._tried[counts])
         kinds, cost = self._listed(counts), self._cost(counts)
         prices, power = [kind.price for kind in kinds], [kind.power_w for kind in kinds]
-        bound = min(cost if self._is_cheapest else self._bound or 0.0, cost)
+        bound = self._bound or 0.0
+        bound = cost if bound >= cost * (1 - _EQUAL) else bound
         return Sizing(
             target=self._target,
             devices={k.name: n for k, n in zip(self._kinds, counts, strict=True) if n},
             price=None if None in prices else sum(p or 0.0 for p in prices),
             power_w=None if None in power else sum(p or 0.0 for p in power),
-            bound=min(self._bound or 0.0, cost),
-            gap=(cost - min(self._bound or 0.0, cost)) / cost,
-            is_cheapest=self._is_cheapest and bound == cost,
+            bound=bound,
+            gap=(cost - bound) / cost,
+            is_cheapest=self._is_cheapest or bound == cost,
             plan=plan,
             problem=problem,
             tried=len(self._tried),
             warnings=tuple(self._warnings(interrupted=interrupted)),
         )
 
+    def _final(self, problem: Problem, found: Figures) -> tuple[Problem, Plan]:
+        """Return the problem on the best set, and its plan: by its own objective if that will do.
+
+        Else by cost, where the time to first token is a hard limit.
+        """
+        for objective in dict.fromkeys((self._objective, Objective.COST)):
+            asked = replace(problem, objective=objective)
+            plan = self._judge.planned_for(asked, objective).plan
+            if plan is not None and self._is_met(plan):
+                return asked, plan
+        if found.plan is None:
+            msg = "the best set has a plan"
+            raise RuntimeError(msg)
+        return problem, found.plan
+
     def _warnings(self, *, interrupted: bool) -> Iterator[str]:
         yield _NOT_USED
         yield PRICES_ASSUMED
         if interrupted:
             yield _INTERRUPTED
-        elif self._is_over:
+        elif self._is_over and not self._is_cheapest:
             yield f"the search ended after {len(self._tried)} sets: a cheaper one may be left"
         if self._unpriced:
             yield f"{self._unpriced} types without a price were not considered"

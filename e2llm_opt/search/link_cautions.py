@@ -73,6 +73,7 @@ def slowest_resource(costs: Costs, move: KvTransfer) -> Resource | None:
 
 
 def crossed(costs: Costs, outcome: Outcome) -> set[Resource]:
+    """Return the links and cards that carry activations or KV caches."""
     found: set[Resource] = set()
     for replica in outcome.replicas:
         found |= set(prefill_loads(costs, replica.cut))

@@ -55,7 +55,17 @@ def words(*typed: str) -> set[str]:
 def test_commands_are_completed() -> None:
     assert words("") == {
         *("plan", "check", "explain", "report", "simulate", "export", "compare", "predict"),
-        *("sweep", "calibrate", "init", "import", "probe", "catalog", "schema", "completion"),
+        *(
+            "advise",
+            "sweep",
+            "calibrate",
+            "init",
+            "import",
+            "probe",
+            "catalog",
+            "schema",
+            "completion",
+        ),
     }
     assert words("cat") == {"catalog"}
     assert words("compare", "--planners", "e2llm-opt,all") == {"e2llm-opt,all-mixed"}
