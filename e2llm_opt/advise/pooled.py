@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from e2llm_opt.cost.costs import costs_of
-from e2llm_opt.cost.roofline import decode_time, head_time, prefill_time
+from e2llm_opt.cost.roofline import decode_penalty, decode_time, head_time, prefill_time
 from e2llm_opt.search.packing import silence
 
 if TYPE_CHECKING:
@@ -161,9 +161,11 @@ def _times(costs: Costs) -> tuple[Floats, Floats, Floats]:
     prompt = prefill_time(tables, costs.prompt_tokens, problem.runtime.prefill_chunk_tokens)
     prompt = np.concatenate([prompt, costs.head(1)[:, None]], axis=1)
     answer = np.full_like(prompt, np.inf)
-    first = answer
+    first, can_spill = answer, tables.host_memory[:, None] > 0
     for batch in range(1, min(problem.runtime.max_slots, workload.slots or 1_000_000) + 1):
         layers = decode_time(tables, batch, costs.mean_context)
+        if can_spill.any():  # host RAM may be the faster one
+            layers += can_spill * np.minimum(decode_penalty(tables, batch, costs.mean_context), 0.0)
         head = head_time(tables, batch, model.head_bytes, model.head_flops_per_token)
         step = np.concatenate([layers, head[:, None]], axis=1)
         first = step if batch == 1 else first
