@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt.advise.advice import AdviceRow, By
 
-_LEAST_SHARE, LEAST_WAIT_S = 1e-5, 5e-4
+_LEAST_SHARE, LEAST_WAIT_S = 1e-3, 5e-4
 """Gains below this share of the capacity, and waits below this [s], are no difference."""
 
 

@@ -43,10 +43,14 @@ def _advice(advice: Advice) -> Iterator[RenderableType]:
     bought = [row for row in advice.rows if row.kind != "retire"]
     ranked, apart = bought[: advice.num_ranked], bought[advice.num_ranked :]
     retired = [row for row in advice.rows if row.kind == "retire"]
+    given_up = [row for row in ranked if row.gives_up]
     if ranked:
-        yield from section(_RANKED[advice.by], _changes(ranked, has_rank=True))
+        yield from section(_RANKED[advice.by], _ranks(ranked))
+    if given_up:
+        lines = (f"{row.change}: {row.gives_up}" for row in given_up)
+        yield from section("Given up", Text("\n".join(lines)))
     if apart:
-        yield from section(_APART.get(advice.by, "Others"), _changes(apart, has_rank=False))
+        yield from section(_APART.get(advice.by, "Others"), _others(apart))
     if not bought:
         yield Text("No change that was tried gains anything.")
     if retired:
@@ -58,30 +62,42 @@ def _wait(one: Advice | AdviceRow) -> str:
     return seconds(one.waiting_time_s) if one.is_stable else "unstable"
 
 
-def _changes(rows: Sequence[AdviceRow], *, has_rank: bool) -> Table:
+def _ranks(rows: Sequence[AdviceRow]) -> Table:
     answer = table(
-        *("change", "capacity", "gain", "waiting", "price", "power", "gain\na 1000 USD"),
-        *("gain\na 100 W", "gives up"),
-        right=range(1, 8),
+        *("", "change", "capacity", "gain", "waiting", "USD", "W", "gain/\n1000 USD"),
+        "gain/\n100 W",
+        right=(0, *range(2, 9)),
         dense=True,
     )
     for rank, row in enumerate(rows, start=1):
         answer.add_row(
-            f"{rank}. {row.change}" if has_rank else row.change,
+            str(rank),
+            row.change,
             rate(row.capacity_per_s),
-            f"+{rate(row.capacity_gain_per_s)}" if row.capacity_gain_per_s >= 0 else _minus(row),
+            rate(row.capacity_gain_per_s),
             _wait(row),
-            _dollars(row.price),
-            _watts(row.power_w),
+            number(row.price),
+            number(row.power_w),
             _per(row.gain_per(row.price), 1000),
             _per(row.gain_per(row.power_w), 100),
-            row.gives_up,
         )
     return answer
 
 
-def _minus(row: AdviceRow) -> str:
-    return rate(row.capacity_gain_per_s)
+def _others(rows: Sequence[AdviceRow]) -> Table:
+    answer = table(
+        *("", "change", "capacity", "gain", "waiting", "gives up"), right=(0, 2, 3, 4), dense=True
+    )
+    for row in rows:
+        answer.add_row(
+            "-",
+            row.change,
+            rate(row.capacity_per_s),
+            rate(row.capacity_gain_per_s),
+            _wait(row),
+            row.gives_up,
+        )
+    return answer
 
 
 def _per(gain: float | None, amount: float) -> str:

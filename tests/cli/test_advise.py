@@ -47,7 +47,7 @@ def test_advice_is_a_report_and_json(lab: str, run: Run) -> None:
     options = ("--kinds", "add,retire", "--type", "rtx-3060-12gb", "--top", "1")
     report = run("advise", lab, *options)
     assert report.exit_code == 0
-    for words in ("Now: capacity", "1. add rtx-3060-12gb", "retire laptop", "assumed"):
+    for words in ("Now: capacity", "1 add rtx-3060-12gb", "retire laptop", "assumed"):
         assert words in report.output
     answer = json.loads(run("advise", lab, *options, "--json").output)
     assert answer["schema"] == "e2llm-opt/advice/v1"
