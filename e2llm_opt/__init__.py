@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from e2llm_opt.adapt.regime import Regime as Regime
     from e2llm_opt.adapt.repertoire import Repertoire as Repertoire
     from e2llm_opt.adapt.repertoire import repertoire as repertoire
+    from e2llm_opt.advise.advice import Advice as Advice
+    from e2llm_opt.advise.advice import AdviceRow as AdviceRow
+    from e2llm_opt.advise.advice import AdviceTerms as AdviceTerms
+    from e2llm_opt.advise.advise import advise as advise
+    from e2llm_opt.advise.network import Wire as Wire
+    from e2llm_opt.advise.size import size as size
+    from e2llm_opt.advise.sizing import Sizing as Sizing
+    from e2llm_opt.advise.sizing import SizingTarget as SizingTarget
+    from e2llm_opt.advise.sizing import Unreachable as Unreachable
     from e2llm_opt.calibrate.calibrate import calibrate as calibrate
     from e2llm_opt.calibrate.calibration import Calibration as Calibration
     from e2llm_opt.calibrate.write import write_calibration as write_calibration
@@ -107,6 +116,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Advice": "advise.advice",
+    "AdviceRow": "advise.advice",
+    "AdviceTerms": "advise.advice",
     "Calibration": "calibrate.calibration",
     "Caution": "adapt.controller",
     "Changes": "simulate.changes",
@@ -159,13 +171,18 @@ _HOME = {
     "Runtime": "runtime",
     "Scenario": "workload.scenarios",
     "Simulation": "simulate.simulate",
+    "Sizing": "advise.sizing",
+    "SizingTarget": "advise.sizing",
     "Stage": "plan.plan",
     "Stop": "search.stop",
     "SweepProgress": "sweep.sweep",
     "SweepRow": "sweep.table",
     "Trace": "workload.trace",
+    "Unreachable": "advise.sizing",
     "Violation": "check.verdict",
+    "Wire": "advise.network",
     "Workload": "workload.workload",
+    "advise": "advise.advise",
     "calibrate": "calibrate.calibrate",
     "check": "check.check",
     "compare": "compare",
@@ -188,6 +205,7 @@ _HOME = {
     "replan": "replan.replan",
     "runtime": "runtime",
     "simulate": "simulate.simulate",
+    "size": "advise.size",
     "sweep": "sweep.sweep",
     "write_calibration": "calibrate.write",
 }

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = (
     *("plan", "check", "explain", "report", "simulate", "export", "compare", "predict", "sweep"),
-    *("failures", "pareto", "replan"),
+    *("advise", "failures", "pareto", "replan"),
     *("calibrate", "init", "import", "probe", "catalog", "schema", "completion"),
 )
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -33,6 +33,7 @@ _COMMANDS = {
     "export": "Turn a plan into commands and files that start a real engine.",
     "compare": "Simulate the plans of several planners on the same arrivals.",
     "predict": "Say how fast given devices serve a model, without planning.",
+    "advise": "Say which change of machines or formats gains most, or what to buy for a target.",
     "sweep": "Plan a grid of inventories, models and workloads, on many workers.",
     "calibrate": "Fit an inventory's speeds to measured ones.",
     "catalog": "List known devices, models, weight formats and runtimes.",
@@ -106,6 +107,7 @@ def command_line() -> None:
       e2llm-opt export plan.json --to llama.cpp --out run
       e2llm-opt compare homelab.yaml
       e2llm-opt predict --device rtx-4090 --model llama-3.1-8b --weights q4_k_m
+      e2llm-opt advise homelab.yaml
       e2llm-opt calibrate homelab.yaml --measured bench.json
       e2llm-opt import nvidia-smi tower.csv --into homelab.yaml
       e2llm-opt catalog devices jetson

@@ -36,7 +36,7 @@ class Amount(click.FloatRange):
         return number
 
 
-class _Pair(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4 on
+class Pair(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4 on
     """``name=value``."""
 
     def __init__(self, name: str) -> None:
@@ -136,13 +136,13 @@ def problem_options(function: AnyFunction) -> AnyFunction:
         ),
         click.option(
             "--pin",
-            type=_Pair("REPLICA=DEVICE,..."),
+            type=Pair("REPLICA=DEVICE,..."),
             multiple=True,
             help="Devices that one replica must have, such as chat=tower,laptop; may be repeated.",
         ),
         click.option(
             "--layers",
-            type=_Pair("DEVICE=NUMBER"),
+            type=Pair("DEVICE=NUMBER"),
             multiple=True,
             help="Exactly so many layers on a device; may be repeated.",
         ),

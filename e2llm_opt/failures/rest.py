@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from e2llm_opt.cost.costs import Costs, costs_of
+from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.cost.transfer import kv_transfer
 from e2llm_opt.failures.answer import Left, LeftReplica
 from e2llm_opt.inventory.network import private_links
@@ -20,10 +20,12 @@ from e2llm_opt.search.candidates import Candidates
 from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.spare import remaining
 from e2llm_opt.search.standing import Standing
+from e2llm_opt.simulate.cast import costs_for
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from e2llm_opt.cost.costs import Costs
     from e2llm_opt.cost.cut import Cut
     from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem

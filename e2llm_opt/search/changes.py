@@ -241,13 +241,23 @@ def _with_host_ram(problem: Problem, names: set[str], gib: int) -> Problem:
 
 def _smaller_weights(problem: Problem, trials: Trials) -> Iterator[Change]:
     """Yield the first format down the engine's ladder that is feasible."""
+    for name in lighter_weights(problem):
+        changed = replace(problem, weights=name)
+        if trials.is_feasible(changed):
+            yield f"weights: {name}", changed
+            return
+
+
+def lighter_weights(problem: Problem) -> Iterator[str]:
+    """Yield the formats down the engine's ladder whose weights are smaller, the largest first.
+
+    None where a file has weights of its own.
+    """
     if problem.facts.layer_weight_bytes is not None:
         return
     for name in _LADDERS.get(problem.runtime.name, _GGUF):
-        changed = replace(problem, weights=name)
-        if changed.model.weight_bytes < problem.model.weight_bytes and trials.is_feasible(changed):
-            yield f"weights: {name}", changed
-            return
+        if replace(problem, weights=name).model.weight_bytes < problem.model.weight_bytes:
+            yield name
 
 
 def _other_engine(problem: Problem, trials: Trials) -> Iterator[Change]:

@@ -25,7 +25,7 @@ def link_cautions(costs: Costs, outcome: Outcome) -> Iterator[str]:
     """Yield warnings about the links that activations and KV caches cross."""
     shared = {
         int(name)
-        for kind, name, direction in _crossed(costs, outcome)
+        for kind, name, direction in crossed(costs, outcome)
         if kind == "link" and direction == "both"
     }
     for index in sorted(shared):
@@ -72,7 +72,8 @@ def slowest_resource(costs: Costs, move: KvTransfer) -> Resource | None:
     return max(busy, key=lambda resource: (busy[resource], resource[0] == "link", resource))
 
 
-def _crossed(costs: Costs, outcome: Outcome) -> set[Resource]:
+def crossed(costs: Costs, outcome: Outcome) -> set[Resource]:
+    """Return the links and cards that carry activations or KV caches."""
     found: set[Resource] = set()
     for replica in outcome.replicas:
         found |= set(prefill_loads(costs, replica.cut))

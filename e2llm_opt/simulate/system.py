@@ -326,9 +326,8 @@ def _stage(
     away = np.stack([spilled_bytes_read(tables, int(b)) for b in batch])
     speed, compute = float(tables.bandwidth[d]), float(tables.compute[d])
     lines = []
-    around = np.full(len(batch), (stop - start) * float(tables.layer_overhead[d]))
     talking = tables.reduce_start[d] + batch * tables.reduce_token[d]
-    around = around + (stop - start) * talking
+    around = (stop - start) * (tables.layer_overhead[d] + talking)
     for layers in kinds.values():
         layer, count = layers[0], len(layers)
         here = read[:, layer]

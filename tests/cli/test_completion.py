@@ -55,7 +55,7 @@ def words(*typed: str) -> set[str]:
 def test_commands_are_completed() -> None:
     assert words("") == {
         *("plan", "pareto", "check", "explain", "report", "simulate", "failures", "export"),
-        *("compare", "predict", "replan"),
+        *("compare", "predict", "replan", "advise"),
         *("sweep", "calibrate", "init", "import", "probe", "catalog", "schema", "completion"),
     }
     assert words("cat") == {"catalog"}
