@@ -328,9 +328,8 @@ def _stage(
     lines = []
     talking = tables.reduce_start[d] + batch * tables.reduce_token[d]
     around = (stop - start) * (tables.layer_overhead[d] + talking)
-    for layers in kinds.values():
-        layer, count = layers[0], len(layers)
-        here = read[:, layer]
+    for layer, *others in kinds.values():
+        count, here = 1 + len(others), read[:, layer]
         if layer in spilled:
             here = here - away[:, layer]
             around = around + count * away[:, layer] / float(tables.host_bandwidth[d])

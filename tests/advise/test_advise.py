@@ -12,6 +12,7 @@ from e2llm_opt.advise.advise import advise
 from e2llm_opt.advise.rank import ordered, retired_first
 from e2llm_opt.check.check import check
 from e2llm_opt.errors import InputError
+from e2llm_opt.plan.plan import Plan
 from e2llm_opt.problem import Objective
 from e2llm_opt.search.rank_by_simulation import Finals
 from e2llm_opt.solve import plan
