@@ -296,6 +296,14 @@ class LiveModel(Model):
         wanted = "draining" if self.fallback else "open"
         return [r for r in super()._fitting(request, role) if self.state[r] == wanted]
 
+    def _decoder_for(self, entry: int, request: Request, done: float) -> int:
+        if self.routing != "jsq":
+            return super()._decoder_for(entry, request, done)
+        # the one that was chosen at the arrival is gone
+        decoders = self._fitting(request, "DECODE")
+        sent = {d: sum(q.output for q in self.decoders[d].sent) for d in decoders}
+        return min(decoders, key=sent.__getitem__, default=-1)
+
     def _place(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             entry, decoder = self._choose(self.requests[number])
