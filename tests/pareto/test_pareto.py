@@ -18,6 +18,8 @@ from e2llm_opt import Finals, Front, Infeasible, InputError, Plan, Problem, Stop
 from e2llm_opt.pareto.front import load_front
 from e2llm_opt.plan.plan import RunProvenance
 from e2llm_opt.problem import Objective
+from e2llm_opt.report.page import plan_page
+from tests.report.test_page import read
 from tests.strategies import problems, relabelled
 from tests.worlds import worlds
 
@@ -128,6 +130,7 @@ def test_the_ends_are_no_worse_than_the_single_objectives_plans(problem: Problem
             assert min(best) <= value * (1 + 1e-3) + unit
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(problems(min_devices=2, max_devices=4, max_layers=5), st.randoms(use_true_random=False))
 def test_names_and_their_order_change_nothing(problem: Problem, random: Random) -> None:
@@ -142,7 +145,7 @@ def test_names_and_their_order_change_nothing(problem: Problem, random: Random) 
 
 def test_equal_seeds_and_budgets_give_equal_fronts() -> None:
     problem = world()
-    limits = Stop(method="ga", max_evaluations=60, max_refinements=10)
+    limits = Stop(method="ga", max_evaluations=45, max_refinements=5)
     found = [
         e2llm_opt.pareto(problem, stop=limits, seed=3, objectives=("waiting_time", *others))
         for others in 2 * [("power_w",)] + 2 * [("power_w", "devices", "lost_capacity")]
@@ -266,3 +269,15 @@ def test_the_plot_marks_the_knee(homelab: Front, tmp_path: Path) -> None:
     assert f"knee, plan {homelab.knee + 1}" in labels
     with pytest.raises(InputError, match="no format for a plot"):
         homelab.plot(tmp_path / "front.txt")
+
+
+def test_a_page_with_the_front_is_whole_and_marks_the_plan(homelab: Front) -> None:
+    page = plan_page(homelab.plans[1], front=homelab)
+    reader = read(page)
+    assert len(reader.ids) == len(set(reader.ids))
+    assert all(address.startswith("#") for address in reader.addresses)
+    text = " ".join(reader.text)
+    assert "This is plan 2." in text
+    assert homelab.explain[0] in text
+    other = replace(homelab.plans[1], replicas=homelab.plans[1].replicas[:1])
+    assert "This plan is not one of them." in " ".join(read(plan_page(other, front=homelab)).text)

@@ -17,8 +17,10 @@ from e2llm_opt.plan.plan import Plan, RunProvenance
 from e2llm_opt.problem import Objective, Problem
 from e2llm_opt.search.operators import (
     UNUSED,
+    call_up,
     canonical,
     crossover,
+    leave_out,
     merge,
     move,
     mutate,
@@ -168,6 +170,15 @@ def test_mutations_do_what_their_names_say(genome: np.ndarray, chance: int) -> N
     assert sorted(swapped.tolist()) == sorted(before)
     assert (swapped != genome).sum() in {0, 2}
     assert (moved != genome).sum() <= 1
+    left, called = groups(leave_out(genome, rng)), groups(call_up(genome, rng))
+    assert left < old if len(old) > 1 else left == old
+    assert len(old - left) == (len(old) > 1)
+    if unused(genome):
+        (new,) = called - old
+        assert new <= unused(genome)
+        assert called - {new} == old
+    else:
+        assert called == old
     mutated = mutate(genome, rng)
     assert mutated.tolist() == canonical(mutated).tolist()
     assert genome.tolist() == before
