@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 USERS = "Users are taken to reach every device that is left: where they enter is not known."
 
+_FIGURES = 2
+"""The first column that holds figures."""
+
 
 def print_failures(answer: Failures, top: int, file: IO[str]) -> None:
     """Print the *top* worst losses of *answer*, and what they come down to."""
@@ -52,6 +55,8 @@ def _losses(losses: Sequence[LossReport]) -> Table:
         *("lost", "replicas\nlost", "capacity\nlost", "as it is", "in other roles", "planned anew"),
         right=(2,),
     )
+    for index, column in enumerate(rows.columns):
+        column.no_wrap = index >= _FIGURES  # names may be broken, figures not
     for loss in losses:
         rows.add_row(
             loss.name,
@@ -74,7 +79,7 @@ def _cell(left: Left | None) -> Text:
     if left is None:
         return Text(UNKNOWN)
     told = _told(left).replace(", ", "\n")
-    return Text(told, style="" if left.stable else "bold red", no_wrap=True)
+    return Text(told, style="" if left.stable else "bold red")
 
 
 def _told(left: Left) -> str:
