@@ -36,6 +36,8 @@ class Caution:
         How often plans are compared where nothing abrupt happens [s].
     least_change
         Share by which the rate or a mean length differs, or plans are not compared again.
+    rest_s
+        How long after a move no other one is made, unless the load changes abruptly [s].
     gain_over_cost
         A move saves so many times what it costs, or it is not made.
     least_gain
@@ -49,9 +51,10 @@ class Caution:
 
     horizon_s: float = 3600.0
     least_requests: int = 20
-    least_answers: int = 10
+    least_answers: int = 20
     every_s: float = 60.0
     least_change: float = 0.1
+    rest_s: float = 600.0
     gain_over_cost: float = 2.0
     least_gain: float = 0.3
     roles_share: float = 0.9
@@ -129,7 +132,7 @@ class Controller:
         self._plans = repertoire.plans if repertoire is not None else ()
         self._estimator = Estimator(Regime.of(problem))
         self._latency_s = plan.predicted.latency_s or 0.0
-        self._asked_s = -math.inf
+        self._asked_s = self._moved_s = -math.inf
         self._judged_changes = 0
         self._judged: Regime | None = None
 
@@ -178,13 +181,18 @@ class Controller:
         if estimator.num_answers < caution.least_answers:
             return self._stay("too few answers of this load are finished to judge it")
         is_new = estimator.num_changes > self._judged_changes
+        if not is_new and time_s - self._moved_s < caution.rest_s:
+            return self._stay("the last move was a moment ago")
         if not is_new and time_s - self._asked_s < caution.every_s:
             return self._stay("plans were compared a moment ago")
         self._asked_s, self._judged_changes = time_s, estimator.num_changes
         if self._judged is not None and self._judged.is_near(self.regime, caution.least_change):
             return self._stay("the load is nearly that under which plans were compared last")
         self._judged = self.regime
-        return self._compare()
+        decision = self._compare()
+        if decision.action != "stay":
+            self._moved_s = time_s
+        return decision
 
     def _stay(self, reason: str, gain_s: float = 0.0, cost_s: float = 0.0) -> Decision:
         return Decision(
