@@ -216,7 +216,7 @@ def row_of(scenario: Scenario, num: int) -> Row:
     setting = setting_of(scenario, num)
     problem, arrivals = setting.problems[0], setting.arrivals
     plans = [planned(one) for one in setting.problems]
-    caution = Caution(load_bytes_per_s=LOAD_BYTES_PER_S)
+    caution = Caution(load_bytes_per_s=LOAD_BYTES_PER_S, replans=True)
     ours, moves = run_controller(setting, plans[0], caution)
     pools = planned(problem, SPLITWISE)
     knowing = list(zip(setting.starts_s[1:], plans[1:], strict=True))

@@ -11,6 +11,7 @@ from e2llm_opt.adapt.repertoire import Repertoire, shape_of
 from e2llm_opt.adapt.worth import Judge, Worth
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.errors import InputError
+from e2llm_opt.plan.plan import Plan
 from e2llm_opt.simulate.cast import actors_of
 from e2llm_opt.simulate.changes import LOAD_BYTES_PER_S
 from e2llm_opt.simulate.weights import Weights
@@ -18,7 +19,6 @@ from e2llm_opt.simulate.weights import Weights
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
 
 
@@ -45,19 +45,23 @@ class Caution:
     roles_share
         Other roles on the same layers are taken where they save this share of what the best
         plan saves.
+    replans
+        Whether a plan is made for a load that is new, beside those of the repertoire; `decide` then
+        takes as long as that, seconds for some devices.
     load_bytes_per_s, start_s
         What a replica takes to load, and to start, as in ``Changes``.
     """
 
     horizon_s: float = 3600.0
     least_requests: int = 20
-    least_answers: int = 20
+    least_answers: int = 10
     every_s: float = 60.0
     least_change: float = 0.1
     rest_s: float = 600.0
     gain_over_cost: float = 2.0
     least_gain: float = 0.3
     roles_share: float = 0.9
+    replans: bool = False
     load_bytes_per_s: float = LOAD_BYTES_PER_S
     start_s: float = 0.0
 
@@ -189,10 +193,21 @@ class Controller:
         if self._judged is not None and self._judged.is_near(self.regime, caution.least_change):
             return self._stay("the load is nearly that under which plans were compared last")
         self._judged = self.regime
+        if is_new and caution.replans:
+            self._replan()
         decision = self._compare()
         if decision.action != "stay":
             self._moved_s = time_s
         return decision
+
+    def _replan(self) -> None:
+        """Make a plan for the load as it is now, one more to choose from."""
+        from e2llm_opt.search.rank_by_simulation import Finals  # noqa: PLC0415 - numba takes long
+        from e2llm_opt.solve import plan  # noqa: PLC0415 - the same
+
+        found = plan(self.regime.problem(self._problem), finals=Finals(arrivals=()))
+        if isinstance(found, Plan) and shape_of(found) not in map(shape_of, self._plans):
+            self._plans = (*self._plans, found)
 
     def _stay(self, reason: str, gain_s: float = 0.0, cost_s: float = 0.0) -> Decision:
         return Decision(
