@@ -49,7 +49,7 @@ LIMITS: Final = ((STATIC, 0.5), (KNOWING, 1.25), (POOLS, 0.5))
 """The controller's mean wait after the first change, at most so many times that of another."""
 LONG_ANSWERS = Lengths(mean=256), Lengths(mean=1024)
 LONG_PROMPTS = Lengths(mean=3072), Lengths(mean=128)
-RATES, PROMPTS, OUTPUTS = (0.06, 0.2, 0.5, 1.2), (200, 900, 4000), (32, 200, 1200)
+RATES, PROMPTS, OUTPUTS = (0.2, 0.9), (200, 900, 4000), (64, 200, 1200)
 """The grid of the repertoire: mean rates [1/s] and lengths [tokens]."""
 Pair = tuple[Lengths, Lengths]
 
@@ -216,7 +216,7 @@ def row_of(scenario: Scenario, num: int) -> Row:
     setting = setting_of(scenario, num)
     problem, arrivals = setting.problems[0], setting.arrivals
     plans = [planned(one) for one in setting.problems]
-    caution = Caution(load_bytes_per_s=LOAD_BYTES_PER_S)
+    caution = Caution(load_bytes_per_s=LOAD_BYTES_PER_S, replans=True)
     ours, moves = run_controller(setting, plans[0], caution)
     pools = planned(problem, SPLITWISE)
     knowing = list(zip(setting.starts_s[1:], plans[1:], strict=True))
@@ -322,6 +322,9 @@ def write_page(rows: Sequence[Row]) -> None:
 @click.option("--azure-conversation", type=click.Path(exists=True, path_type=Path))
 @click.option("--azure-code", type=click.Path(exists=True, path_type=Path))
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures.")
+@click.option(
+    "--from-json", type=click.Path(exists=True, path_type=Path), help="Show a former run."
+)
 @click.option("--write-docs", is_flag=True, help="Write the tables of docs/adaptation.md anew.")
 def main(  # noqa: PLR0917 - one parameter an option
     quick: bool,  # noqa: FBT001 - click calls by keyword
@@ -330,6 +333,7 @@ def main(  # noqa: PLR0917 - one parameter an option
     azure_conversation: Path | None,
     azure_code: Path | None,
     json_file: Path | None,
+    from_json: Path | None,
     write_docs: bool,  # noqa: FBT001 - the same
 ) -> None:
     """Simulate loads that change under plans that stay or follow."""
@@ -340,15 +344,17 @@ def main(  # noqa: PLR0917 - one parameter an option
         phases = (azure_conversation, SHARE), (azure_code, SHARE)
         every.append(Scenario(name="Azure: conversation turns into code", phases=phases))
     chosen = [one for one in every if not only or one.name in only]
+    chosen = chosen if from_json is None else []
     if quick:
         chosen, num = chosen[:2], min(num, 500)
-    rows = []
+    rows = [] if from_json is None else [Row(**row) for row in json.loads(from_json.read_text())]
     for scenario in chosen:
         print(f"{scenario.name} …", file=sys.stderr, flush=True)
         rows.append(row_of(scenario, num))
+        if json_file is not None:
+            text = json.dumps([asdict(row) for row in rows], indent=1)
+            json_file.write_text(text, encoding="utf-8")
     print(table(rows), verdict(rows), sep="\n\n")
-    if json_file is not None:
-        json_file.write_text(json.dumps([asdict(row) for row in rows], indent=1), encoding="utf-8")
     if write_docs:
         write_page(rows)
     if any(row.missed() for row in rows):

@@ -10,6 +10,7 @@ from e2llm_opt.adapt.regime import Estimator, Regime
 from e2llm_opt.adapt.repertoire import Repertoire, shape_of
 from e2llm_opt.adapt.worth import Judge, Worth
 from e2llm_opt.errors import InputError
+from e2llm_opt.plan.plan import Plan
 from e2llm_opt.simulate.cast import actors_of, costs_for
 from e2llm_opt.simulate.changes import LOAD_BYTES_PER_S
 from e2llm_opt.simulate.weights import Weights
@@ -17,7 +18,6 @@ from e2llm_opt.simulate.weights import Weights
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
 
 
@@ -35,6 +35,8 @@ class Caution:
         How often plans are compared where nothing abrupt happens [s].
     least_change
         Share by which the rate or a mean length differs, or plans are not compared again.
+    rest_s
+        How long after a move no other one is made, unless the load changes abruptly [s].
     gain_over_cost
         A move saves so many times what it costs, or it is not made.
     least_gain
@@ -42,6 +44,9 @@ class Caution:
     roles_share
         Other roles on the same layers are taken where they save this share of what the best
         plan saves.
+    replans
+        Whether a plan is made for a load that is new, beside those of the repertoire; `decide` then
+        takes as long as that, seconds for some devices.
     load_bytes_per_s, start_s
         What a replica takes to load, and to start, as in ``Changes``.
     """
@@ -51,9 +56,11 @@ class Caution:
     least_answers: int = 10
     every_s: float = 60.0
     least_change: float = 0.1
+    rest_s: float = 600.0
     gain_over_cost: float = 2.0
     least_gain: float = 0.3
     roles_share: float = 0.9
+    replans: bool = False
     load_bytes_per_s: float = LOAD_BYTES_PER_S
     start_s: float = 0.0
 
@@ -128,7 +135,7 @@ class Controller:
         self._plans = repertoire.plans if repertoire is not None else ()
         self._estimator = Estimator(Regime.of(problem))
         self._latency_s = plan.predicted.latency_s or 0.0
-        self._asked_s = -math.inf
+        self._asked_s = self._moved_s = -math.inf
         self._judged_changes = 0
         self._judged: Regime | None = None
 
@@ -177,13 +184,29 @@ class Controller:
         if estimator.num_answers < caution.least_answers:
             return self._stay("too few answers of this load are finished to judge it")
         is_new = estimator.num_changes > self._judged_changes
+        if not is_new and time_s - self._moved_s < caution.rest_s:
+            return self._stay("the last move was a moment ago")
         if not is_new and time_s - self._asked_s < caution.every_s:
             return self._stay("plans were compared a moment ago")
         self._asked_s, self._judged_changes = time_s, estimator.num_changes
         if self._judged is not None and self._judged.is_near(self.regime, caution.least_change):
             return self._stay("the load is nearly that under which plans were compared last")
         self._judged = self.regime
-        return self._compare()
+        if is_new and caution.replans:
+            self._replan()
+        decision = self._compare()
+        if decision.action != "stay":
+            self._moved_s = time_s
+        return decision
+
+    def _replan(self) -> None:
+        """Make a plan for the load as it is now, one more to choose from."""
+        from e2llm_opt.search.rank_by_simulation import Finals  # noqa: PLC0415 - numba takes long
+        from e2llm_opt.solve import plan  # noqa: PLC0415 - the same
+
+        found = plan(self.regime.problem(self._problem), finals=Finals(arrivals=()))
+        if isinstance(found, Plan) and shape_of(found) not in map(shape_of, self._plans):
+            self._plans = (*self._plans, found)
 
     def _stay(self, reason: str, gain_s: float = 0.0, cost_s: float = 0.0) -> Decision:
         return Decision(

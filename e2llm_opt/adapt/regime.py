@@ -125,7 +125,7 @@ class Estimator:
             return False
         # answers of the new load are still being written: nothing is known of them
         self._changed_s = self._recent[-min(self.num, len(self._recent))]
-        self._output.doubt(PRIOR)
+        self._output.clear()
         self.num_answers = 0
         self.num_changes += 1
         return True

@@ -101,10 +101,11 @@ class Stream:
         for one in kept:
             self._count(one)
 
-    def doubt(self, num: int) -> None:
-        """Let what is known weigh no more than *num* observations."""
-        self.num = min(self.num, num)
+    def clear(self) -> None:
+        """Forget everything: the next observation is the mean, which until then stays."""
+        self._cv, self.num = self.cv, 0
         self._sums, self._since = [0.0, 0.0], [0, 0]
+        self._recent.clear()
 
     def _count(self, value: float) -> None:
         self.num += 1

@@ -71,7 +71,11 @@ class Judge:
             self._evaluator.candidates.at_cut(cut, Role(replica.role), replica.slots)
             for cut, replica in zip(cuts, plan.replicas, strict=True)
         ]
-        whole = [one for one in found if one is not None]
+        whole = [
+            one
+            for one, replica in zip(found, plan.replicas, strict=True)
+            if one is not None and (one.slots == replica.slots or replica.role == Role.PREFILL)
+        ]
         if len(whole) < len(found):
             return None
         outcome = self._evaluator.outcome(whole)

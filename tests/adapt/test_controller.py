@@ -10,6 +10,7 @@ import pytest
 
 from e2llm_opt import (
     Caution,
+    Constraints,
     Controller,
     InputError,
     Plan,
@@ -34,7 +35,8 @@ HIGH_PER_S = 2.0
 
 def problem(rate_per_s: float = 0.1) -> Problem:
     load = replace(small.problem().workload, rate_per_s=rate_per_s, slots=None)
-    return replace(small.problem(), workload=load)
+    two = Constraints(exclude=("laptop", "pi"))  # plans of two devices are soon made
+    return replace(small.problem(), workload=load, constraints=two)
 
 
 @cache
@@ -73,8 +75,10 @@ def followed(
 
 
 def test_the_load_of_the_plan_never_makes_it_move() -> None:
-    controller = Controller(problem(), planned(), plans())
-    assert {decision.action for decision in followed(controller, 0.1, 200)} == {"stay"}
+    controller = Controller(problem(), planned(), plans(), Caution(every_s=200.0))
+    decisions = followed(controller, 0.1, 400)
+    assert {decision.action for decision in decisions} == {"stay"}
+    assert any("no plan is better" in decision.reason.lower() for decision in decisions)
     assert controller.plan is planned()
 
 
@@ -84,11 +88,11 @@ def test_a_load_that_the_plan_cannot_serve_makes_it_move() -> None:
     decisions = followed(controller, HIGH_PER_S, 400)
     moves = [decision for decision in decisions if decision.action != "stay"]
     assert 1 <= len(moves) <= 2  # at first the load is taken to be lower than it is
+    assert "plan" in {move.action for move in moves}
+    assert all(move.gain_s > 2.0 * move.cost_s > 0 for move in moves)
     move = moves[-1]
-    assert move.action == "plan"
     assert shape_of(move.plan) != shape_of(weak)
-    assert move.gain_s > 2.0 * move.cost_s > 0
-    assert "another plan" in move.reason.lower()
+    assert "no layer moves" in move.reason or "another plan" in move.reason.lower()
     assert controller.plan is move.plan
     assert move.plan.predicted.capacity_per_s > HIGH_PER_S * 0.8
 
@@ -100,7 +104,7 @@ def test_decisions_are_those_of_the_same_observations() -> None:
 
 def test_a_cost_above_the_gain_keeps_it_where_it_is() -> None:
     weak = small.plan(("MIXED", small.ON_MAC))
-    slow = Caution(load_bytes_per_s=1e3)
+    slow = Caution(load_bytes_per_s=1e3, start_s=1e6)
     decisions = followed(Controller(problem(), weak, plans(), slow), HIGH_PER_S, 200)
     assert {decision.action for decision in decisions} == {"stay"}
     assert any(0 < d.gain_s < 2.0 * d.cost_s and "cost" in d.reason for d in decisions)
@@ -135,7 +139,7 @@ def test_above_its_capacity_a_plan_waits_for_what_piles_up() -> None:
 def test_nothing_is_decided_of_a_handful_of_requests() -> None:
     controller = Controller(problem(), planned(), plans())
     decisions = followed(controller, HIGH_PER_S, 5)
-    assert all("too few" in decision.reason for decision in decisions)
+    assert all("too few" in decision.reason.lower() for decision in decisions)
     with pytest.raises(InputError, match="finite"):
         controller.decide(float("nan"))
 

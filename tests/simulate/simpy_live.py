@@ -133,7 +133,10 @@ class LiveModel(Model):
     def _settle(self) -> None:
         while self._close_drained() or self._load():
             pass
-        self._place(sorted(self.held))
+        for number in sorted(self.held):
+            self._place([number])
+            while self.env.peek() <= self.env.now:  # what that starts, the next one must see
+                self.env.step()
 
     def _close_drained(self) -> bool:
         drained = [r for r, s in self.state.items() if s == "draining" and self._is_drained(r)]
