@@ -106,15 +106,17 @@ class UnitRelaxation:
                 best[rows] = np.maximum(best[rows], rates(units))
         return best
 
-    def _joined(self, counts: Ints, degree: int) -> tuple[Ints, list[int]]:
-        """Return groups as units of *degree* devices [G', K'], and which groups they are."""
-        found, rows = [], []
-        for g, count in enumerate(counts):
-            group = {self._classes[i]: int(n) for i, n in enumerate(count) if n}
-            if degree == 1 or self._units.are_joinable(group, degree):
-                units = np.zeros(len(self._home), dtype=np.int64)
-                for i in np.flatnonzero(count).tolist():
-                    units[self._place[i, degree]] = count[i] // degree
-                found.append(units)
-                rows.append(g)
-        return np.array(found, dtype=np.int64).reshape(-1, len(self._home)), rows
+    def _joined(self, counts: Ints, degree: int) -> tuple[Ints, Ints]:
+        """Return groups as units of *degree* devices [G', K'], and which groups they are [G']."""
+        num = len(self._classes)
+        place = np.array([self._place.get((i, degree), -1) for i in range(num)])
+        most = np.array([len(self._units.alike.get(k, ())) for k in self._classes])
+        is_left = (counts % degree > 0) | ((degree > 1) & (counts > most)) | (place < 0)
+        joined = ~(is_left & (counts > 0)).any(axis=1)
+        if degree > 1 and self._units.is_whole:
+            joined &= counts.sum(axis=1) == degree
+        rows = np.flatnonzero(joined)
+        units = np.zeros((len(rows), len(self._home)), dtype=np.int64)
+        known = np.flatnonzero(place >= 0)
+        units[:, place[known]] = counts[rows][:, known] // degree
+        return units, rows
