@@ -205,6 +205,8 @@ class _Run:
         for place, kind in enumerate(self._kinds):
             self._judge.doing = f"replicas of {kind.name}"
             self._judge.breathe()
+            if columns and self._judge.is_late:
+                break
             columns += columns_of(self._problem, place, kind, self._wire, target.max_devices)
         limits = (target.max_devices, self._problem.constraints.replicas)
         rate = target.rate_per_s

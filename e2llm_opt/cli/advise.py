@@ -125,6 +125,11 @@ def _refuse(options: Mapping[str, Any]) -> None:
             name = f"--{option.replace('_', '-')}"
             verb = "contradicts" if is_sizing else "needs"
             raise click.UsageError(f"{name} {verb} --target-rate.")
+    kinds = options["kinds"]
+    for option in ("types", "link_mbit_s", "link_latency_ms"):
+        if kinds is not None and "add" not in kinds and options[option] not in {None, ()}:
+            name = "--type" if option == "types" else f"--{option.replace('_', '-')}"
+            raise click.UsageError(f"{name} contradicts --kinds {','.join(kinds)}: no add.")
     if is_sizing and options["by"] not in {"money", "power"}:
         raise click.UsageError(f"--by {options['by']} contradicts --target-rate: money or power.")
 

@@ -33,7 +33,7 @@ _COMMANDS = {
     "export": "Turn a plan into commands and files that start a real engine.",
     "compare": "Simulate the plans of several planners on the same arrivals.",
     "predict": "Say how fast given devices serve a model, without planning.",
-    "advise": "Say which change of machines or formats gains most, or what to buy for a target.",
+    "advise": "Say what to add, upgrade or retire, or what to buy.",
     "sweep": "Plan a grid of inventories, models and workloads, on many workers.",
     "calibrate": "Fit an inventory's speeds to measured ones.",
     "catalog": "List known devices, models, weight formats and runtimes.",

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         (["--target-rate", "1", "--top", "2"], "--top contradicts --target-rate"),
         (["--target-rate", "1", "--rate", "2"], "--rate contradicts --target-rate"),
         (["--target-rate", "1", "--by", "capacity"], "--by capacity contradicts --target-rate"),
+        (["--kinds", "retire", "--type", "rtx-3090"], "--type contradicts --kinds retire: no add"),
+        (["--kinds", "link", "--link-mbit-s", "9"], "--link-mbit-s contradicts --kinds link"),
         (["--target-rate", "0"], "not in the range x>0"),
         (["--price", "rtx-3090=cheap"], "'cheap' is not a number"),
         (["--price", "rtx-3090"], "is not TYPE=USD"),
