@@ -1,7 +1,6 @@
 """Plans that survive, verified by simulation: each device lost in turn, the rest at the full rate.
 
-What is left is simulated alone here, as if the device had never been there. A simulation in which
-the device fails on the way is one more function like :func:`run_without`.
+Lost from the start, and on the way, with all that is inside its replica.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from e2llm_opt.search.roles import Scope
 from e2llm_opt.search.search import Search
 from e2llm_opt.search.spare import remaining
 from e2llm_opt.search.stop import Stop
+from e2llm_opt.simulate.live import Moment, Timeline
 from e2llm_opt.simulate.simulate import Simulator
 from e2llm_opt.workload.arrivals import draw_arrivals
 from tests.search.test_roles import cluster
@@ -67,6 +67,24 @@ def run_without(search: Search, outcome: Outcome, device: int | None) -> Simulat
     return Simulator(costs, arrivals).run(actors, how=("shortest-wait", False, 0))
 
 
+def run_failing(search: Search, outcome: Outcome, device: int) -> Simulation:
+    """Simulate the replicas; *device* fails when a quarter of the requests have come."""
+    costs = search.evaluator.costs
+    arrivals = draw_arrivals(costs.problem.workload, NUM_REQUESTS, seed=5)
+    actors = actors_of_outcome(costs, outcome)
+    at_s = float(arrivals.arrival_s[NUM_REQUESTS // 4])
+    timeline = Timeline(
+        begin=tuple(range(len(actors))),
+        moments=(Moment(at_s, "fail", (device,)),),
+        drains=True,
+        load_bytes_per_s=np.inf,
+        start_s=0.0,
+    )
+    return Simulator(costs, arrivals).run(
+        actors, how=("shortest-wait", False, 0), timeline=timeline
+    )
+
+
 def is_bounded(run: Simulation) -> bool:
     """Whether the queue does not grow: waits of the last quarter are like those of the second.
 
@@ -88,6 +106,22 @@ def test_each_device_may_be_lost_and_the_queue_stays_bounded(name: str) -> None:
         assert run.num_rejected <= whole.num_rejected  # none is lost that was served before
         assert np.isfinite(run.latency_s[run.entry >= 0]).all()
         assert is_bounded(run)
+
+
+@pytest.mark.parametrize("name", list(asked()))
+def test_a_device_that_fails_on_the_way_takes_no_request_along(name: str) -> None:
+    search, outcome = best(surviving(asked()[name], 1))
+    whole = run_without(search, outcome, None)
+    num_retried = 0
+    for device in sorted({d for c in outcome.replicas for d, _, _ in c.cut}):
+        run = run_failing(search, outcome, device)
+        assert run.course is not None
+        assert not run.course.unserved.any()
+        assert run.num_rejected <= whole.num_rejected
+        assert np.isfinite(run.latency_s[run.entry >= 0]).all()
+        assert is_bounded(run)
+        num_retried += int((run.course.retries > 0).sum())
+    assert num_retried > 0
 
 
 def test_without_the_constraint_a_loss_makes_the_queue_grow() -> None:
