@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.plan.plan import OURS
-from e2llm_opt.planners import planner_named
+from e2llm_opt.planners.planner import SearchPlanner
 from e2llm_opt.problem import Role
 from e2llm_opt.replan.differences import has_same_weights, is_noise
 from e2llm_opt.replan.losses import Losses
@@ -30,6 +30,17 @@ if TYPE_CHECKING:
     from e2llm_opt.search.progress import ProgressCallback
 
 _NO_SHARE = 1e-9
+
+
+class _Kept(SearchPlanner):
+    """Our own search, beside a plan that is kept as far as it pays."""
+
+    NAME = OURS
+
+    @property
+    def idle_reason(self) -> str:
+        """Why a device without layers has none."""
+        return "layers on it are not worth moving them there"
 
 
 class Today:
@@ -77,7 +88,7 @@ class Today:
     ) -> None:
         self.plan, self.problem = plan, problem
         costs = costs_of(problem)
-        self.planner = planner_named(OURS)(costs, progress)
+        self.planner = _Kept(costs, progress)
         self.search = self.planner.search
         self.evaluator = self.search.evaluator
         self.is_same_model = has_same_weights(plan, problem)
