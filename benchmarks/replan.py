@@ -193,7 +193,7 @@ def measured(case: Case, old: Plan, seconds: float, runs: int) -> Measured:
 def full_search(old: Plan, problem: Problem, ours: Replan, seconds: float) -> tuple[float, int]:
     """Return the fewest bytes of plans at least as good as *ours*, and how many there are."""
     today = Today(old, problem, TERMS, differences(old, problem), None)
-    layers = Layers(today, TERMS, differences(old, problem), ())
+    layers = Layers(today, TERMS, differences(old, problem))
     mover = layers.mover
     own = _placed(today, ours)
     near = mover.judge(own)

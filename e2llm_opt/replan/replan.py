@@ -16,7 +16,6 @@ from e2llm_opt.replan.option import Option, option_of
 from e2llm_opt.replan.spoken import moves_of, role_changes_of, warnings_of, way_of
 from e2llm_opt.replan.terms import ALL_DEVICES, STEPS, ReplanTerms
 from e2llm_opt.replan.today import Today
-from e2llm_opt.search.standing import Standing
 from e2llm_opt.search.stop import Stop
 from e2llm_opt.solve import Asked, Said, document
 from e2llm_opt.units import GIB
@@ -146,24 +145,26 @@ def _fill(
         options["routing"] = option_of(today, terms, "routing", today.routed)
     if terms.step == "routing":
         return True
-    roles = _roles(today, terms, options.get("routing"))
+    layers, (seed, stop, effort) = Layers(today, terms, found), how
+    roles = _roles(today, terms, layers, effort, options.get("routing"))
     if roles is not None:
         options["roles"] = roles
     if terms.step == "roles":
-        return True
-    layers = Layers(today, terms, found, tuple(options.values()))
-    best = layers.best(*how)
+        return not layers.is_interrupted
+    best = layers.best(tuple(options.values()), seed, stop, effort)
     if best is not None:
         options["layers"] = best
     return not layers.is_interrupted
 
 
-def _roles(today: Today, terms: ReplanTerms, routing: Option | None) -> Option | None:
+def _roles(
+    today: Today, terms: ReplanTerms, layers: Layers, effort: Effort, routing: Option | None
+) -> Option | None:
     """Return the best roles and slots of the replicas that stand; noise is no reason for others."""
     found: Option | None = None
     if routing is None or not today.is_quiet:
-        best = Standing(today.evaluator, today.cuts).best()
-        if best is not None and today.search.rules.is_obeyed(best):
+        best = layers.roles(effort)
+        if best is not None:
             found = option_of(today, terms, "roles", best)
     if routing is not None and (found is None or found.net <= routing.net):
         return replace(routing, step="roles")
@@ -188,7 +189,7 @@ def _nothing(today: Today, terms: ReplanTerms, seed: int, stop: Stop | None) -> 
     best = next(iter(planner.ranked(1)), None)
     if best is None:
         return planner.explain(seed)
-    replicas = Layers(today, ReplanTerms(), (), ()).named(best)
+    replicas = Layers(today, ReplanTerms(), ()).named(best)
     way = today.ways.to(today.evaluator.outcome(replicas))
     step = [] if terms.step == "layers" else [f"step {terms.step}"]
     raise InputError(
