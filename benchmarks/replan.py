@@ -250,7 +250,8 @@ def verdict(found: list[Measured]) -> tuple[list[str], bool]:
     is_fast, is_thrifty = slowest <= MOST_SECONDS, worst <= MOST_RATIO
     fast = (
         f"{_word(is_fast)}: at most {MOST_SECONDS:g} s for one changed device of {NUM_DEVICES}, "
-        f"warm: {slowest:.2f} s"
+        f"warm: {slowest:.2f} s wall clock, {max(one.cpu_s for one in found):.2f} s CPU time "
+        f"({min(one.cpu_s / one.wall_s for one in found):.0%} of a core was free at worst)"
     )
     thrifty = (
         f"{_word(is_thrifty)}: at most {MOST_RATIO:g} times the fewest bytes that a full search "
