@@ -44,6 +44,7 @@ LOAD = 0.995
 """Arrival rate as a share of the old plan's capacity: little is left when a device is lost."""
 TERMS = ReplanTerms(hysteresis=0.0, noise=0.0, horizon_s=24 * 3600.0)
 """Whatever gains is taken: a plan that stays as it is would move nothing."""
+_MOST_ROUNDS = 12
 FULL = Effort(rounds=10, ideas=3000, judged=60)
 """Of the full search; ours has the default."""
 
@@ -95,10 +96,16 @@ def started(problem: Problem, seconds: float) -> tuple[Problem, Plan]:
     """Return the problem at a rate near capacity, and the plan for it."""
     first = plan(problem, finals=Finals(arrivals=()), stop=Stop(method="ga", time_limit_s=seconds))
     assert isinstance(first, Plan)
-    better = replan(first, _at_rate(problem, LOAD * first.predicted.capacity_per_s))
-    assert isinstance(better, Replan)
-    busy = _at_rate(problem, LOAD * better.plan.predicted.capacity_per_s)
-    found = replan(better.plan, busy, terms=ReplanTerms(step="routing"))
+    old = first
+    for _ in range(_MOST_ROUNDS):  # until other roles, or few moves, make it no better
+        busy = _at_rate(problem, LOAD * old.predicted.capacity_per_s)
+        found = replan(old, busy, terms=TERMS)
+        assert isinstance(found, Replan)
+        old = found.plan
+        if found.recommended == "none":
+            break
+    busy = _at_rate(problem, LOAD * old.predicted.capacity_per_s)
+    found = replan(old, busy, terms=ReplanTerms(step="routing"))
     assert isinstance(found, Replan)
     return busy, found.plan
 

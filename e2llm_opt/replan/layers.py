@@ -139,9 +139,8 @@ class Layers:
 
     def _is_hopeless(self) -> bool:
         """Whether nothing that is worth counting can be gained any more."""
-        is_idle = bool(self._neighbours.idle(self._today.standing))
         is_fine = self._reached <= self._today.losses.least
-        return is_fine or (self._today.is_quiet and not is_idle)
+        return is_fine or (self._today.is_quiet and not self._today.may_use_idle)
 
     def _climb(self, start: tuple[Candidate, ...], effort: Effort) -> None:
         unit = self._today.losses.least * _UNIT

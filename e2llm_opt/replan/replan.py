@@ -252,8 +252,8 @@ def _why(today: Today, terms: ReplanTerms, options: Options, chosen: Option | No
     """Return one sentence that says why this step and no other; None: nothing changes."""
     if chosen is None and today.is_quiet:
         return (
-            f"Nothing changed by more than {100 * terms.noise:g} % in the devices that serve, and "
-            "no idle one is worth its price: the plan stays as it is."
+            f"Nothing that serves changed by more than {100 * terms.noise:g} %: the plan stays as "
+            "it is (--noise 0 looks all the same)."
         )
     if chosen is None:
         return "No change gains enough for its price: the plan stays as it is."

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from e2llm_opt.cost.costs import costs_of
+from e2llm_opt.inventory.digest import inventory_sha256
 from e2llm_opt.plan.plan import OURS
 from e2llm_opt.planners.planner import SearchPlanner
 from e2llm_opt.problem import Role
@@ -61,6 +62,9 @@ class Today:
         Holds the search: candidates, rules and the evaluator.
     is_same_model, is_quiet
         Whether layers can stay where they are, and whether nothing but noise changed.
+    may_use_idle
+        Whether, even so, devices without layers must have changed: the inventory is another one,
+        and no device that serves is.
     cuts, standing
         Pipelines whose devices are all there, and the replicas among them that still serve in their
         roles, with their slots.
@@ -93,6 +97,8 @@ class Today:
         self.evaluator = self.search.evaluator
         self.is_same_model = has_same_weights(plan, problem)
         self.is_quiet = is_noise(found, terms.noise)
+        is_other = plan.problem.inventory_sha256 != inventory_sha256(problem.inventory)
+        self.may_use_idle = is_other and all(one.what == "workload" for one in found)
         cuts = cuts_of(costs, plan) if self.is_same_model else ((),) * len(plan.replicas)
         self.cuts = tuple(cut for cut in cuts if cut)
         self.standing = self._standing(cuts)
