@@ -64,7 +64,8 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 SUBPACKAGES = (
     *("plan.plan", "check.check", "partition.partition", "runtime"),
-    *("calibrate.calibrate", "compare", "export.export", "simulate.simulate", "sweep.sweep"),
+    *("calibrate.calibrate", "compare", "export.export", "replan.replan", "simulate.simulate"),
+    "sweep.sweep",
 )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from e2llm_opt.replan.differences import changed_devices
-from e2llm_opt.replan.mover import Mover, best_of, name_of
+from e2llm_opt.replan.mover import Mover, best_of
 from e2llm_opt.replan.naming import named
 from e2llm_opt.replan.neighbours import Neighbours
 from e2llm_opt.replan.option import Option, option_of
@@ -38,6 +38,8 @@ _AS_GOOD = 0.02
 """Of plans whose gain is that close, relatively, the one that moves least is taken."""
 
 
+_ROLE_ROUNDS = 6
+"""Changes of one role or of slots after one another."""
 _UNIT = 0.25
 """In which plans are compared, in what is worth counting at all."""
 
@@ -53,8 +55,6 @@ class Layers:
         Limits.
     found
         What changed.
-    known
-        What the cheaper steps reach.
 
     Attributes
     ----------
@@ -73,9 +73,10 @@ class Layers:
         today: Today,
         terms: ReplanTerms,
         found: tuple[Difference, ...],
-        known: Sequence[Option],
     ) -> None:
-        self._today, self._terms, self._known = today, terms, known
+        self._today, self._terms = today, terms
+        self._known: Sequence[Option] = ()
+        self._reached = today.loss
         search = today.search
         self._neighbours = Neighbours(
             today.evaluator, today.weights, today.old, search.devices, today.broken
@@ -92,13 +93,31 @@ class Layers:
         names = changed_devices(found, terms.noise)
         changed = {d for d in search.devices if today.problem.devices[d].name in names}
         self.hot = frozenset(changed.union(*today.broken))
-        self._best_known = max(known, key=lambda one: one.net, default=None)
-        self._reached = today.loss - (self._best_known.gain if self._best_known else 0.0)
 
-    def best(self, seed: int, stop: Stop | None, effort: Effort) -> Option | None:
-        """Return the best plan that moves layers, or what is known where none is better."""
-        if self._best_known is not None and self._is_hopeless():
-            return replace(self._best_known, step="layers")
+    def roles(self, effort: Effort) -> Outcome | None:
+        """Return the best roles and slots of what stands; None where nothing is possible."""
+        today = self._today
+        best = Standing(today.evaluator, today.cuts).best()
+        starts = [today.standing, *([] if best is None else [best.replicas])]
+        few = replace(effort, rounds=_ROLE_ROUNDS, judged=effort.judged // 2, is_for_roles=True)
+        with Interruption() as interruption:
+            for start in starts:
+                if is_whole(start):
+                    self._climb(start, few)
+        self.is_interrupted = interruption.happened
+        found = [one for one in self.mover.found if one.num_bytes == 0]
+        near = min(found, key=lambda one: one.total, default=None)
+        return None if near is None else near.outcome
+
+    def best(
+        self, known: Sequence[Option], seed: int, stop: Stop | None, effort: Effort
+    ) -> Option | None:
+        """Return the best plan that moves layers, or what is *known* where none is better."""
+        self._known = known
+        best = max(known, key=lambda one: one.net, default=None)
+        self._reached = self._today.loss - (best.gain if best is not None else 0.0)
+        if best is not None and (self._is_hopeless() or self.is_interrupted):
+            return replace(best, step="layers")
         with Interruption() as interruption:
             self._look(seed, stop, effort)
         self.is_interrupted = interruption.happened
@@ -107,10 +126,9 @@ class Layers:
     def _look(self, seed: int, stop: Stop | None, effort: Effort) -> None:
         """Look for plans near those that are known, and near those of an ordinary search."""
         today = self._today
-        starts = [today.standing if is_whole(today.standing) else ()]
-        starts += [one.outcome.replicas for one in self._known]
-        for start in {name_of(one): one for one in starts}.values():
-            self._climb(start, effort)
+        best = max(self._known, key=lambda one: one.net, default=None)
+        standing = today.standing if is_whole(today.standing) else ()
+        self._climb(best.outcome.replicas if best is not None else standing, effort)
         is_small = len(today.search.devices) <= _SMALL
         if stop is not None or is_small or not self.mover.found:
             today.planner.run(stop or Stop(), seed)
@@ -121,9 +139,8 @@ class Layers:
 
     def _is_hopeless(self) -> bool:
         """Whether nothing that is worth counting can be gained any more."""
-        is_idle = bool(self._neighbours.idle(self._today.standing))
         is_fine = self._reached <= self._today.losses.least
-        return is_fine or (self._today.is_quiet and not is_idle)
+        return is_fine or (self._today.is_quiet and not self._today.may_use_idle)
 
     def _climb(self, start: tuple[Candidate, ...], effort: Effort) -> None:
         unit = self._today.losses.least * _UNIT

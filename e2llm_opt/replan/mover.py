@@ -40,11 +40,14 @@ class Effort:
         Changes that are looked at in one round.
     judged
         Of these, those whose whole plan is judged: the ones that look best, and move least.
+    is_for_roles
+        Whether only roles and slots may change.
     """
 
     rounds: int = 3
-    ideas: int = 120
+    ideas: int = 100
     judged: int = 12
+    is_for_roles: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +182,11 @@ class Mover:
 
     def _promising(self, at: Replicas, hot: frozenset[int], effort: Effort) -> list[Replicas]:
         """Return the neighbours of a plan that look best, and those that move least for a gain."""
-        idle = frozenset(self._neighbours.idle(at))
-        ideas = islice(self._neighbours.ideas(at, hot | idle), effort.ideas)
+        if effort.is_for_roles:
+            ideas = self._neighbours.role_ideas(at)
+        else:
+            idle = frozenset(self._neighbours.idle(at))
+            ideas = islice(self._neighbours.ideas(at, hot | idle), effort.ideas)
         plans = [one for idea in ideas for one in self._neighbours.plans(at, idea) if one]
         if not plans:
             return []

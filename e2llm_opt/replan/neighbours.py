@@ -47,11 +47,14 @@ class Idea:
         Devices of each new pipeline, in its order.
     roles
         That each of them may play; None: any.
+    cut
+        The cut that stays, where only the role and the slots may change.
     """
 
     gone: tuple[int, ...]
     orders: tuple[Order, ...]
     roles: tuple[Role | None, ...]
+    cut: Cut | None = None
 
 
 class Neighbours:
@@ -81,6 +84,7 @@ class Neighbours:
         self._devices, self._broken = tuple(devices), tuple(broken)
         self._wanted = wanted_roles(evaluator.costs.problem)
         self._bytes: dict[Cut, float] = {}
+        self._roles: dict[Cut, list[Candidate]] = {}
         self._known: dict[tuple[Order, Role, int, int], list[Candidate]] = {}
 
     def idle(self, replicas: Replicas) -> list[int]:
@@ -88,16 +92,40 @@ class Neighbours:
         used = {d for c in replicas for d, _, _ in c.cut}
         return [d for d in self._devices if d not in used]
 
+    def role_ideas(self, replicas: Replicas) -> Iterator[Idea]:
+        """Yield each replica in every role, with the slots that serve most; no layer moves."""
+        for i, replica in enumerate(replicas):
+            yield Idea(gone=(i,), orders=(_order(replica),), roles=(None,), cut=replica.cut)
+
     def ideas(self, replicas: Replicas, hot: frozenset[int]) -> Iterator[Idea]:
         """Yield what may change, what concerns the *hot* devices first.
 
-        Those are devices that changed, or have no layers.
+        Those are devices that changed, or have no layers. Of ideas that are alike, because their
+        devices are and hold the same, the first one.
         """
+        seen: set[object] = set()
+        for idea in self._all(replicas, hot):
+            kind = (
+                tuple(self._kinds(_order(replicas[i])) for i in idea.gone),
+                tuple((replicas[i].role, replicas[i].slots) for i in idea.gone),
+                tuple(map(self._kinds, idea.orders)),
+                idea.roles,
+            )
+            if kind not in seen:
+                seen.add(kind)
+                yield idea
+
+    def _all(self, replicas: Replicas, hot: frozenset[int]) -> Iterator[Idea]:
         idle = self._alike(self.idle(replicas))
         first = [i for i, c in enumerate(replicas) if hot & {d for d, _, _ in c.cut}]
         rest = [i for i in range(len(replicas)) if i not in first]
         yield from self._from_idle(replicas, idle)
-        for i in (*first, *rest):
+        for i in first:
+            yield from self._of_one(replicas, i, idle)
+        for i, j in combinations((*first, *rest), 2):
+            both = self._by_layers([*_order(replicas[i]), *_order(replicas[j])])
+            yield Idea(gone=(i, j), orders=(both,), roles=(None,))
+        for i in rest:
             yield from self._of_one(replicas, i, idle)
         for i in first:
             for j in (*first, *rest):
@@ -108,10 +136,12 @@ class Neighbours:
 
     def _alike(self, idle: list[int]) -> list[int]:
         """Return one of those *idle* devices that are alike and hold the same."""
-        return sorted({self._kind(d): d for d in reversed(idle)}.values())
+        return sorted({self._kinds((d,)): d for d in reversed(idle)}.values())
 
-    def _kind(self, device: int) -> tuple[object, ...]:
-        return self._evaluator.costs.classes.class_of[device], self._old.get(device, NOTHING)
+    def _kinds(self, order: Order) -> tuple[object, ...]:
+        """Return what pipelines share that are alike: devices of one kind that hold the same."""
+        kind = self._evaluator.kind(tuple((d, 0, 0) for d in order))
+        return kind, tuple(self._old.get(d, NOTHING) for d in order)
 
     def _from_idle(self, replicas: Replicas, idle: list[int]) -> Iterator[Idea]:
         """Yield new replicas of idle devices: broken pipelines first, with and without others."""
@@ -130,7 +160,7 @@ class Neighbours:
         kinds: set[tuple[object, ...]] = set()
         for num in range(2, len(some) + 1):
             for part in combinations(some, num):
-                kind = tuple(self._kind(d) for d in part)
+                kind = self._kinds(part)
                 if kind not in kinds:
                     kinds.add(kind)
                     yield Idea(gone=(), orders=(part,), roles=(None,))
@@ -153,11 +183,9 @@ class Neighbours:
                 yield Idea(gone=(i,), orders=parts, roles=(None, None))
 
     def _of_two(self, replicas: Replicas, i: int, j: int) -> Iterator[Idea]:
-        """Yield two replicas as one, and with a device handed over or exchanged."""
+        """Yield two replicas with a device handed over or exchanged."""
         one, other = _order(replicas[i]), _order(replicas[j])
         roles = (replicas[i].role, replicas[j].role)
-        both = self._by_layers([*one, *other])
-        yield Idea(gone=(i, j), orders=(both,), roles=(None,))
         for source, target, own in ((one, other, roles), (other, one, roles[::-1])):
             for d in source if len(source) > 1 else ():
                 for longer in _with(target, d):
@@ -179,6 +207,9 @@ class Neighbours:
     def plans(self, replicas: Replicas, idea: Idea) -> Iterator[Replicas]:
         """Yield the plans that an idea leads to."""
         kept = tuple(c for i, c in enumerate(replicas) if i not in idea.gone)
+        if idea.cut is not None:
+            yield from ((*kept, one) for one in self._as_cut(idea.cut))
+            return
         slots = max((replicas[i].slots for i in idea.gone), default=0)
         ways = [
             self._ways(order, role, slots)
@@ -188,6 +219,13 @@ class Neighbours:
             ways = [self._few(own) for own in ways]
         for added in product(*ways):
             yield (*kept, *added)
+
+    def _as_cut(self, cut: Cut) -> list[Candidate]:
+        """Return the replicas with a *cut*, one a role."""
+        if cut not in self._roles:
+            found = [fastest(self._evaluator, cut, role) for role in self._wanted]
+            self._roles[cut] = [one for one in found if one is not None]
+        return self._roles[cut]
 
     def _few(self, ways: list[Candidate]) -> list[Candidate]:
         """Return the fastest of *ways* in each role, and those that move least."""

@@ -16,7 +16,6 @@ from e2llm_opt.replan.option import Option, option_of
 from e2llm_opt.replan.spoken import moves_of, role_changes_of, warnings_of, way_of
 from e2llm_opt.replan.terms import ALL_DEVICES, STEPS, ReplanTerms
 from e2llm_opt.replan.today import Today
-from e2llm_opt.search.standing import Standing
 from e2llm_opt.search.stop import Stop
 from e2llm_opt.solve import Asked, Said, document
 from e2llm_opt.units import GIB
@@ -79,7 +78,7 @@ def replan(
     ------
     InputError
         When limits and constraints leave no plan though there is one; when nobody is called as
-        ``weights_on`` says.
+        ``weights_on`` says; when devices of the old plan share the layers of a stage.
 
     Notes
     -----
@@ -88,6 +87,9 @@ def replan(
     began = time.monotonic()
     terms = terms or ReplanTerms()
     _refuse_unknown(terms, problem)
+    _refuse_shared(old_plan)
+    off = replace(problem.constraints, tensor_parallel="off")
+    problem = replace(problem, constraints=off)
     found = differences(old_plan, problem)
     if not found and old_plan.problem.inventory_sha256 == inventory_sha256(problem.inventory):
         return _unchanged(old_plan, terms)
@@ -110,6 +112,16 @@ def _refuse_unknown(terms: ReplanTerms, problem: Problem) -> None:
         right = f"{ALL_DEVICES}, or the name of a device: {', '.join(names[:_MOST_NAMED])} …"
         wrong = f"no device is called '{terms.weights_on}'"
         raise InputError([Fault(path="weights_on", wrong=wrong, right=right)])
+
+
+def _refuse_shared(plan: Plan) -> None:
+    """Refuse a plan with stages on several devices: only whole layers are moved."""
+    for replica in plan.replicas:
+        for stage in replica.stages:
+            if len(stage.devices) > 1:
+                wrong = f"{stage.label} share the layers of a stage (tensor_parallel)"
+                right = "plan anew, or start from a plan made with --tensor-parallel off"
+                raise InputError([Fault(path=f"replicas.{replica.id}", wrong=wrong, right=right)])
 
 
 def _unchanged(plan: Plan, terms: ReplanTerms) -> Replan:
@@ -146,24 +158,26 @@ def _fill(
         options["routing"] = option_of(today, terms, "routing", today.routed)
     if terms.step == "routing":
         return True
-    roles = _roles(today, terms, options.get("routing"))
+    layers, (seed, stop, effort) = Layers(today, terms, found), how
+    roles = _roles(today, terms, layers, effort, options.get("routing"))
     if roles is not None:
         options["roles"] = roles
     if terms.step == "roles":
-        return True
-    layers = Layers(today, terms, found, tuple(options.values()))
-    best = layers.best(*how)
+        return not layers.is_interrupted
+    best = layers.best(tuple(options.values()), seed, stop, effort)
     if best is not None:
         options["layers"] = best
     return not layers.is_interrupted
 
 
-def _roles(today: Today, terms: ReplanTerms, routing: Option | None) -> Option | None:
+def _roles(
+    today: Today, terms: ReplanTerms, layers: Layers, effort: Effort, routing: Option | None
+) -> Option | None:
     """Return the best roles and slots of the replicas that stand; noise is no reason for others."""
     found: Option | None = None
     if routing is None or not today.is_quiet:
-        best = Standing(today.evaluator, today.cuts).best()
-        if best is not None and today.search.rules.is_obeyed(best):
+        best = layers.roles(effort)
+        if best is not None:
             found = option_of(today, terms, "roles", best)
     if routing is not None and (found is None or found.net <= routing.net):
         return replace(routing, step="roles")
@@ -188,7 +202,7 @@ def _nothing(today: Today, terms: ReplanTerms, seed: int, stop: Stop | None) -> 
     best = next(iter(planner.ranked(1)), None)
     if best is None:
         return planner.explain(seed)
-    replicas = Layers(today, ReplanTerms(), (), ()).named(best)
+    replicas = Layers(today, ReplanTerms(), ()).named(best)
     way = today.ways.to(today.evaluator.outcome(replicas))
     step = [] if terms.step == "layers" else [f"step {terms.step}"]
     raise InputError(
@@ -251,8 +265,8 @@ def _why(today: Today, terms: ReplanTerms, options: Options, chosen: Option | No
     """Return one sentence that says why this step and no other; None: nothing changes."""
     if chosen is None and today.is_quiet:
         return (
-            f"Nothing changed by more than {100 * terms.noise:g} % in the devices that serve, and "
-            "no idle one is worth its price: the plan stays as it is."
+            f"Nothing that serves changed by more than {100 * terms.noise:g} %: the plan stays as "
+            "it is (--noise 0 looks all the same)."
         )
     if chosen is None:
         return "No change gains enough for its price: the plan stays as it is."

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from e2llm_opt.cost.costs import costs_of
+from e2llm_opt.inventory.digest import inventory_sha256
 from e2llm_opt.plan.plan import OURS
-from e2llm_opt.planners import planner_named
+from e2llm_opt.planners.planner import SearchPlanner
 from e2llm_opt.problem import Role
 from e2llm_opt.replan.differences import has_same_weights, is_noise
 from e2llm_opt.replan.losses import Losses
@@ -32,6 +33,17 @@ if TYPE_CHECKING:
 _NO_SHARE = 1e-9
 
 
+class _Kept(SearchPlanner):
+    """Our own search, beside a plan that is kept as far as it pays."""
+
+    NAME = OURS
+
+    @property
+    def idle_reason(self) -> str:
+        """Why a device without layers has none."""
+        return "layers on it are not worth moving them there"
+
+
 class Today:
     """An old plan in a problem that may be another one than it was made for.
 
@@ -50,6 +62,9 @@ class Today:
         Holds the search: candidates, rules and the evaluator.
     is_same_model, is_quiet
         Whether layers can stay where they are, and whether nothing but noise changed.
+    may_use_idle
+        Whether, even so, devices without layers must have changed: the inventory is another one,
+        and no device that serves is.
     cuts, standing
         Pipelines whose devices are all there, and the replicas among them that still serve in their
         roles, with their slots.
@@ -77,11 +92,13 @@ class Today:
     ) -> None:
         self.plan, self.problem = plan, problem
         costs = costs_of(problem)
-        self.planner = planner_named(OURS)(costs, progress)
+        self.planner = _Kept(costs, progress)
         self.search = self.planner.search
         self.evaluator = self.search.evaluator
         self.is_same_model = has_same_weights(plan, problem)
         self.is_quiet = is_noise(found, terms.noise)
+        is_other = plan.problem.inventory_sha256 != inventory_sha256(problem.inventory)
+        self.may_use_idle = is_other and all(one.what == "workload" for one in found)
         cuts = cuts_of(costs, plan) if self.is_same_model else ((),) * len(plan.replicas)
         self.cuts = tuple(cut for cut in cuts if cut)
         self.standing = self._standing(cuts)

@@ -53,7 +53,8 @@ def replanned(old: Plan, problem: Problem, terms: ReplanTerms | None = None) -> 
     return found
 
 
-@given(problem=problems(max_devices=4))
+@settings(max_examples=10)
+@given(problem=problems(max_devices=3))
 def test_nothing_moves_where_nothing_changed(problem: Problem) -> None:
     old = plan(problem, finals=NO_FINALS)
     if not isinstance(old, Plan):
@@ -62,7 +63,8 @@ def test_nothing_moves_where_nothing_changed(problem: Problem) -> None:
     assert (same.plan, same.moves, same.role_changes, same.recommended) == (old, (), (), "none")
 
 
-@given(problem=problems(max_devices=4), factor=st.sampled_from((0.98, 0.99, 1.01, 1.02)))
+@settings(max_examples=10)
+@given(problem=problems(max_devices=3), factor=st.sampled_from((0.98, 0.99, 1.01, 1.02)))
 def test_noise_moves_nothing_and_changes_no_role(problem: Problem, factor: float) -> None:
     old = plan(problem, finals=NO_FINALS)
     if not isinstance(old, Plan):
@@ -98,7 +100,8 @@ def changed(draw: st.DrawFn, problem: Problem) -> Problem:
     return replace(problem, workload=replace(workload, output=longer, context_tokens=0))
 
 
-@given(data=st.data(), problem=problems(max_devices=4, max_layers=5))
+@settings(max_examples=12)
+@given(data=st.data(), problem=problems(max_devices=3, max_layers=5))
 def test_bytes_are_those_of_layers_newly_held_and_plans_are_valid(
     data: st.DataObject, problem: Problem
 ) -> None:
@@ -119,8 +122,8 @@ def test_bytes_are_those_of_layers_newly_held_and_plans_are_valid(
         assert one.step != found.recommended or one.gain >= one.price or not found.before.stable
 
 
-@settings(max_examples=15)
-@given(data=st.data(), problem=problems(max_devices=4, max_layers=5))
+@settings(max_examples=10)
+@given(data=st.data(), problem=problems(max_devices=3, max_layers=5))
 def test_limits_are_obeyed(data: st.DataObject, problem: Problem) -> None:
     old = plan(problem, finals=NO_FINALS)
     if not isinstance(old, Plan):
