@@ -12,6 +12,7 @@ from e2llm_opt.advise.advise import advise
 from e2llm_opt.advise.rank import ordered, retired_first
 from e2llm_opt.check.check import check
 from e2llm_opt.errors import InputError
+from e2llm_opt.plan.plan import Plan
 from e2llm_opt.problem import Objective
 from e2llm_opt.search.rank_by_simulation import Finals
 from e2llm_opt.search.stop import Stop
@@ -35,6 +36,7 @@ def advice(problem: Problem, *kinds: str, **terms: object) -> Advice:
 def capacity(problem: Problem) -> float:
     """Plan for capacity, apart from the adviser."""
     answer = plan(replace(problem, objective=Objective.THROUGHPUT), finals=Finals(arrivals=()))
+    assert isinstance(answer, Plan)
     return answer.predicted.capacity_per_s
 
 
