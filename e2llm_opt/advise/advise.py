@@ -23,7 +23,15 @@ from e2llm_opt.advise.judge import Judge
 from e2llm_opt.advise.kinds import kinds_of, undominated
 from e2llm_opt.advise.network import Wire
 from e2llm_opt.advise.pooled import Pool
-from e2llm_opt.advise.rank import LEAST_WAIT_S, is_difference, ordered, retired_first, score
+from e2llm_opt.advise.rank import (
+    LEAST_SHARE,
+    LEAST_WAIT_S,
+    is_difference,
+    ordered,
+    retired_first,
+    score,
+)
+from e2llm_opt.search.phrases import percent
 from e2llm_opt.search.progress import Interruption
 
 if TYPE_CHECKING:
@@ -34,6 +42,8 @@ if TYPE_CHECKING:
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.progress import ProgressCallback
 
+_SHARE = 1 / 20
+"""Of the time for all searches that one of a change may take."""
 _INTERRUPTED = "interrupted: not every change was tried"
 _LATE = "the time was over before every change was tried"
 
@@ -83,7 +93,9 @@ class _Run:
         self._by_power = terms.by == "power"
         self._kinds = kinds_of(problem, terms.prices or {}, terms.types)
         self._judge = Judge(terms.stop, terms.seed, terms.time_limit_s, progress)
-        self._now = self._judge.waiting(problem, self._judge.capacity(problem))
+        most = self._judge.capacity(problem)
+        self._gap = 0.0 if most.plan is None else most.plan.bound.gap
+        self._now = self._judge.waiting(problem, most)
         self._reason = "" if self._now.plan is not None else self._why(progress)
         self._rows: list[AdviceRow] = []
         self._no_wait: dict[str, tuple[Change, Figures]] = {}
@@ -101,7 +113,7 @@ class _Run:
         """Plan every change that may be worth it."""
         few = list(self._few())
         kinds = self._worth_trying() if "add" in self._terms.kinds else []
-        self._judge.planned = len(few) + len(kinds)
+        self._judge.planned, self._judge.share = len(few) + len(kinds), _SHARE
         for change in few:
             self._try(change, looks_for_wait=True)
         self._add(kinds)
@@ -230,6 +242,15 @@ class _Run:
             wait = max(wait, now.waiting_time_s)
         return min(capacity, now.capacity_per_s), wait
 
+    def _luck(self) -> list[str]:
+        """Return a warning where the capacity of now may be better than was found."""
+        if self._now.plan is None or (self._gap is not None and self._gap < LEAST_SHARE):
+            return []
+        how = "not known to be the best"
+        if self._gap is not None:
+            how = f"up to {percent(self._gap)} below a bound"
+        return [f"the capacity of now is {how}: smaller gains may be the luck of a search"]
+
     def answer(self, *, interrupted: bool) -> Advice:
         """Return what is known."""
         terms = self._terms
@@ -237,6 +258,7 @@ class _Run:
         warnings = [_INTERRUPTED] if interrupted else []
         warnings += [_LATE] if self._late else []
         warnings += [PRICES_ASSUMED] if {"add", "link", "retire"} & set(terms.kinds) else []
+        warnings += self._luck()
         ranked = ranked[: terms.top]
         retired = retired_first(row for row in self._rows if row.kind == "retire")
         return Advice(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.progress import ProgressCallback
 
-_LEAST_TIME_S = 0.05
+_LEAST_TIME_S, _FIRST_SHARE = 0.05, 1 / 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +70,8 @@ class Judge:
     ----------
     doing, done, planned
         What the progress says.
+    share
+        Of the time for all searches that one may take.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Judge:
         self._began = time.monotonic()
         self._time_limit_s = time_limit_s
         self._progress = progress
+        self.share = _FIRST_SHARE
         self.doing, self.done, self.planned = "the inventory as it is", 0, 0
 
     @property
@@ -123,8 +126,8 @@ class Judge:
         left = self._left_s()
         if left is not None:
             own = stop.time_limit_s
-            least = max(left, _LEAST_TIME_S)
-            stop = replace(stop, time_limit_s=least if own is None else min(own, least))
+            most = max(min(left, self.share * (self._time_limit_s or 0.0)), _LEAST_TIME_S)
+            stop = replace(stop, time_limit_s=most if own is None else min(own, most))
         run = planner_named(OURS)(costs_of(replace(problem, objective=objective)), self._tell)
         run.run(stop, self.seed)
         run.search.exact.bind(stop)

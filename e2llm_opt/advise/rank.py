@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt.advise.advice import AdviceRow, By
 
-_LEAST_SHARE, LEAST_WAIT_S = 1e-3, 5e-4
+LEAST_SHARE, LEAST_WAIT_S = 1e-3, 5e-4
 """Gains below this share of the capacity, and waits below this [s], are no difference."""
 
 
@@ -64,5 +64,5 @@ def retired_first(rows: Iterable[AdviceRow]) -> list[AdviceRow]:
 
 def is_difference(row: AdviceRow, capacity_per_s: float) -> bool:
     """Whether a change gains anything, where *capacity_per_s* is there now."""
-    more = row.capacity_gain_per_s > max(_LEAST_SHARE * capacity_per_s, 1e-12)
+    more = row.capacity_gain_per_s > max(LEAST_SHARE * capacity_per_s, 1e-12)
     return more or (row.waiting_time_gain_s or 0.0) >= LEAST_WAIT_S

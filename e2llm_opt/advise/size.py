@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from e2llm_opt.advise.judge import Figures
     from e2llm_opt.advise.kinds import Kind
+    from e2llm_opt.advise.program import Column
     from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.progress import ProgressCallback
@@ -201,7 +202,7 @@ class _Run:
     def search(self) -> None:
         """Look for a set, then for cheaper ones."""
         target = self._target
-        columns = []
+        columns: list[Column] = []
         for place, kind in enumerate(self._kinds):
             self._judge.doing = f"replicas of {kind.name}"
             self._judge.breathe()

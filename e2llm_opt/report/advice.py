@@ -114,16 +114,19 @@ def _watts(power_w: float | None) -> str:
 
 def _retired(rows: Sequence[AdviceRow]) -> Table:
     answer = table(
-        "change", "capacity", "loss", "waiting", "power saved", "worth new", right=range(1, 6)
+        *("", "change", "capacity", "loss", "waiting", "W saved", "USD new"),
+        right=(0, *range(2, 7)),
+        dense=True,
     )
     for row in rows:
         answer.add_row(
+            "-",
             row.change,
             rate(row.capacity_per_s),
             "none" if row.capacity_gain_per_s == 0 else rate(-row.capacity_gain_per_s),
             _wait(row),
-            _watts(None if row.power_w is None else -row.power_w),
-            _dollars(None if row.price is None else -row.price),
+            number(None if row.power_w is None else -row.power_w),
+            number(None if row.price is None else -row.price),
         )
     return answer
 

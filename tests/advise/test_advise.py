@@ -15,6 +15,7 @@ from e2llm_opt.errors import InputError
 from e2llm_opt.plan.plan import Plan
 from e2llm_opt.problem import Objective
 from e2llm_opt.search.rank_by_simulation import Finals
+from e2llm_opt.search.stop import Stop
 from e2llm_opt.solve import plan
 from tests.advise.lab import lab
 
@@ -173,6 +174,13 @@ def test_an_interruption_before_anything_is_known_is_passed_on() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         advise(PROBLEM, progress=stop)
+
+
+def test_gains_over_a_capacity_without_a_proof_are_doubted() -> None:
+    says = "smaller gains may be the luck of a search"
+    assert not any(says in line for line in advice(PROBLEM, "retire").warnings)
+    unproven = advice(PROBLEM, "retire", stop=Stop(max_refinements=0))
+    assert any(says in line for line in unproven.warnings)
 
 
 def test_what_there_is_no_time_for_is_counted() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -82,7 +82,7 @@ def cheapest_of_all(target: SizingTarget, most: int, problem: Problem) -> float:
     ],
 )
 def test_no_set_of_a_tiny_catalogue_is_cheaper(
-    target: SizingTarget, sections: dict[str, object]
+    target: SizingTarget, sections: dict[str, Any]
 ) -> None:
     problem = lab("raspberry-pi-4-8gb", **sections)
     answer = size(problem, target)
