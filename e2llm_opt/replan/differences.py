@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _SAME = 1e-6
 """Numbers closer than that, relatively, are the same."""
-_PLANNING = {"planner", "method", "seed", "islands"}
-"""Options that say how a plan was found, not for what."""
+_PLANNING = {"planner", "method", "seed", "islands", "tensor_parallel"}
+"""Options that say how a plan was found, not for what; stages are never shared here."""
 _OF_WEIGHTS = ("name", "layer_dense_bytes", "layer_routed_bytes", "embedding_bytes", "head_bytes")
 """Facts of a model that tell whether two have the same weights."""
 

@@ -88,11 +88,12 @@ def replan(
     terms = terms or ReplanTerms()
     _refuse_unknown(terms, problem)
     _refuse_shared(old_plan)
-    off = replace(problem.constraints, tensor_parallel="off")
-    problem = replace(problem, constraints=off)
     found = differences(old_plan, problem)
     if not found and old_plan.problem.inventory_sha256 == inventory_sha256(problem.inventory):
         return _unchanged(old_plan, terms)
+    if problem.constraints.tensor_parallel == "auto" and problem.runtime.tensor_parallel != "no":
+        off = replace(problem.constraints, tensor_parallel="off")
+        problem = replace(problem, constraints=off)  # whole layers are moved
     today = Today(old_plan, problem, terms, found, progress)
     options: Options = {}
     is_whole = _fill(options, today, terms, found, (seed, stop, effort or Effort()))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -17,9 +17,11 @@ from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.plan.infeasible import Infeasible
 from e2llm_opt.plan.json_file import dump_json
 from e2llm_opt.plan.plan import Plan
+from e2llm_opt.problem import Problem
 from e2llm_opt.replan.answer import Replan
 from e2llm_opt.replan.replan import replan
 from e2llm_opt.replan.terms import ReplanTerms
+from e2llm_opt.search.rank_by_simulation import Finals
 from e2llm_opt.solve import plan
 from tests.replan.fleets import (
     MB,
@@ -33,9 +35,6 @@ from tests.replan.fleets import (
     without,
 )
 from tests.strategies import problems
-
-if TYPE_CHECKING:
-    from e2llm_opt.problem import Problem
 
 EAGER = ReplanTerms(hysteresis=0.0, noise=0.0, horizon_s=1e6)
 """Takes every change that gains more than it costs."""
@@ -314,3 +313,18 @@ def test_nobody_is_called_as_weights_on_says() -> None:
     problem = fleet([700, 700], 0.5)
     with pytest.raises(InputError, match="nas"):
         replan(planned(problem), problem, terms=ReplanTerms(weights_on="nas"))
+
+
+def test_a_plan_with_shared_stages_is_refused_by_name() -> None:
+    problem = Problem.load(Path(__file__).parents[2] / "examples" / "gpu-server.yaml")
+    old = plan(problem, finals=Finals(arrivals=()))
+    assert isinstance(old, Plan)
+    assert any(len(stage.devices) > 1 for replica in old.replicas for stage in replica.stages)
+    with pytest.raises(InputError, match="share the layers of a stage"):
+        replan(old, problem)
+    whole = replace(problem, constraints=Constraints(tensor_parallel="off"))
+    other = plan(whole, finals=Finals(arrivals=()))
+    assert isinstance(other, Plan)
+    found = replan(other, problem)
+    assert isinstance(found, Replan)
+    assert not found.moves
