@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from e2llm_opt.advise.kinds import Kind
     from e2llm_opt.advise.network import Wire
     from e2llm_opt.problem import Problem
+    from e2llm_opt.search.candidates import Candidate, Group
 
 MOST_IN_A_REPLICA = 8
 _MORE_SIZES = 3
@@ -68,11 +69,28 @@ def columns_of(problem: Problem, place: int, kind: Kind, wire: Wire, most: int) 
         if least and size > least + _MORE_SIZES:
             break
         for role in roles:
-            replica = candidates.find((own,) * size, role, Variant.RATE)
+            replica = _soon_enough(problem, candidates, (own,) * size, role)
             if replica is not None:
                 least = least or size
                 found.append(Column(place, size, role, candidates.rate(replica)))
     return found
+
+
+def _soon_enough(
+    problem: Problem, candidates: Candidates, group: Group, role: Role
+) -> Candidate | None:
+    """Return the replica with the best rate whose prefill alone keeps the TTFT; None: none does.
+
+    The cut for rate, or where that is too slow at a prompt, the one for latency.
+    """
+    most_s = problem.workload.slo_ttft_s
+    for variant in (Variant.RATE, Variant.LATENCY):
+        replica = candidates.find(group, role, variant)
+        if replica is None or most_s is None or role is Role.DECODE:
+            return replica
+        if replica.prefill_latency_s <= most_s:
+            return replica
+    return None
 
 
 def roles_of(problem: Problem) -> tuple[Role, ...]:

@@ -183,20 +183,21 @@ class _Run:
 
     def missed(self) -> str:
         """Return why nothing was found, though no bound rules it out."""
-        plans = [one.plan for one in self._tried.values() if one.plan is not None]
-        if not plans:
-            return (
-                f"no set of up to {self._target.max_devices} devices that were tried has a plan; "
-                f"{len(self._tried)} sets were planned"
-            )
         workload = self._problem.workload
-        known = [plan.predicted for plan in plans]
-        best = max(one.capacity_per_s for one in known)
+        if not self._tried:
+            most = self._target.max_devices
+            return f"no replicas of equal devices reach it, {most} devices at most"
+        counts = max(self._tried, key=self._cost)
+        free = replace(workload, slo_ttft_s=None)
+        problem = replace(self._priced(counts), workload=free)
+        plan = self._judge.planned_for(problem, Objective.WAITING_TIME).plan
         text = f"none of the {len(self._tried)} sets that were planned reaches the target"
-        text += f": most capacity {number_text(best)} requests/s"
-        times = [one.ttft_s for one in known if one.ttft_s is not None]
-        if workload.slo_ttft_s is not None and times:
-            text += f", least TTFT {time_text(min(times))}"
+        if plan is None:
+            return f"{text}: the dearest, {self._words(counts)}, has no plan"
+        text += f": the dearest, {self._words(counts)}, serves "
+        text += f"{number_text(plan.predicted.capacity_per_s)} requests/s"
+        if plan.predicted.ttft_s is not None:
+            text += f" with a TTFT of {time_text(plan.predicted.ttft_s)}"
         return text
 
     def search(self) -> None:

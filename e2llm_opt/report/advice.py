@@ -51,7 +51,8 @@ def _advice(advice: Advice) -> Iterator[RenderableType]:
         yield from section("Given up", Text("\n".join(lines)))
     if apart:
         yield from section(_APART.get(advice.by, "Others"), _others(apart))
-    if not bought:
+    untried = advice.untried
+    if not bought and (untried.dominated or untried.bounded or untried.late or not retired):
         yield Text("No change that was tried gains anything.")
     if retired:
         yield from section("Retire: what is lost", _retired(retired))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2llm_opt.advise.inventory_text import inventory_text
+from e2llm_opt.advise.pooled import Pool
 from e2llm_opt.advise.sets import cheaper_sets, smaller
 from e2llm_opt.advise.size import size
 from e2llm_opt.advise.sizing import Sizing, SizingTarget, Unreachable
@@ -172,14 +173,31 @@ def test_what_nothing_can_reach_says_why(
 
 
 def test_what_no_bound_rules_out_says_what_was_reached() -> None:
-    """A TTFT just above the prefill alone: no queue is that short at this rate."""
-    quick = size(PROBLEM, SizingTarget(rate_per_s=0.1, ttft_s=1e-5, types=TYPES))
-    assert isinstance(quick, Unreachable)
+    """A TTFT just above the prefill alone, at half the rate of one device: there is a queue."""
+    pool = Pool(lab("apple-m4"))
+    alone_s, _ = pool.quickest_s
     target = SizingTarget(
-        rate_per_s=60.0, ttft_s=0.022, max_devices=2, types=["raspberry-pi-5-8gb", "apple-m4"]
+        rate_per_s=0.5 * pool.most([1.0]),
+        ttft_s=1.001 * alone_s,
+        max_devices=1,
+        types=["raspberry-pi-5-8gb", "apple-m4"],
     )
     answer = size(PROBLEM, target)
     assert isinstance(answer, Unreachable)
+    assert not answer.is_proven
+    assert "1 apple-m4, serves" in answer.reason
+    assert "with a TTFT of" in answer.reason
+
+
+def test_a_strict_ttft_is_met_by_devices_that_are_quick_at_prompts() -> None:
+    """The cheapest devices for the rate alone would be too slow."""
+    types = ("raspberry-pi-5-8gb", "rtx-3060-12gb")
+    slow = size(PROBLEM, SizingTarget(rate_per_s=0.2, types=types))
+    assert isinstance(slow, Sizing)
+    assert set(slow.devices) == {"raspberry-pi-5-8gb"}
+    quick = size(PROBLEM, SizingTarget(rate_per_s=0.2, ttft_s=0.5, types=types))
+    assert isinstance(quick, Sizing)
+    assert "rtx-3060-12gb" in quick.devices
 
 
 @pytest.mark.parametrize(
