@@ -194,8 +194,9 @@ class Live:
     def _switch(self, moment: Moment, now: float) -> None:
         self._wanted = moment.rows
         if moment.shares is not None:
-            self._w.replicas["share"] = moment.shares.replicas
-            self._w.routes["share"] = moment.shares.routes
+            num = len(self._actors)
+            self._w.replicas["share"][:num] = moment.shares.replicas
+            self._w.routes["share"][:num, :num] = moment.shares.routes
         for r, state in enumerate(self._states):
             if r in moment.rows:
                 if state is State.DRAINING:
