@@ -20,7 +20,7 @@ Row = Any
 FACES = PREFILL, MIXED, DECODE, LEAVING, CLOSED = 0, 1, 2, 3, 4
 """What a router sees: the roles, a decoder that takes no arrivals, and what takes nothing."""
 QUEUES = WAITING, COMING, PREFILLED = 0, 1, 2
-"""Before prefill or decode; on the way or in prefill; prefilled, in PREFILL without a decoder."""
+"""Before prefill or decode; on the way or in prefill; prefilled."""
 ROUTINGS = SHORTEST, JSQ, WEIGHTED = 0, 1, 2
 BLOCK = 8
 """Replicas that are looked through one by one for the next event."""

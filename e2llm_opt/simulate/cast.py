@@ -10,8 +10,8 @@ import numpy as np
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.errors import InputError
 from e2llm_opt.problem import Role
-from e2llm_opt.simulate.live import Moment, Shares, Timeline
 from e2llm_opt.simulate.system import NO_RATE, Actor
+from e2llm_opt.simulate.timeline import Moment, Shares, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -287,28 +287,23 @@ def _send(w: Run, q: Row, pair: tuple[int, int], done: float) -> None:
 @njit(**_INNER)
 def _end_prefill(w: Run, r: int) -> int:
     """Send a KV cache to a decoder, returned: PREFILL replica r is done with its first prompt."""
-    queue, now, i = w.queues[r, WAITING], w.next_at[r], w.queues[r, WAITING].head
-    q, b, face = w.requests[i], w.requests[i].decoder, DECODE
-    while b < 0 and face <= LEAVING:  # one that is leaving: where no other can
-        b = _decoder(w, r, i, now, face)[0]
-        face += 1
-    _dequeue(w.requests, queue)
+    queue, now, face = w.queues[r, WAITING], w.next_at[r], DECODE
+    i = _dequeue(w.requests, queue)
+    q = w.requests[i]
     w.next_at[r] = max(w.requests[queue.head].first_token, now) if queue.length > 0 else np.inf
     w.replicas[r].pending -= q.prompt_tokens
-    if b < 0:  # it stays until a decoder opens
-        _enqueue(w.requests, w.queues[r, PREFILLED], i)
-    else:
-        if q.decoder < 0:
-            _assign(w, r, b, i)
-        _send(w, q, (r, b), now)
-        _count(w, b, 1)
-        _come(w, b, i)
-    return b
+    while q.decoder < 0 and face <= LEAVING:  # one that is leaving: where no other can
+        _assign(w, r, _decoder(w, r, i, now, face)[0], i)
+        face += 1
+    _send(w, q, (r, q.decoder), now)
+    _count(w, q.decoder, 1)
+    _come(w, q.decoder, i)
+    return q.decoder
 
 
 @njit(**_INNER)
 def _assign(w: Run, entry: int, b: int, i: int) -> None:
-    """Let replica b decode request i."""
+    """Let replica b decode request i; -1: the last one, which is nobody."""
     w.requests[i].decoder = b
     w.replicas[b].pending += w.requests[i].output_tokens
     w.routes[entry, b].served += 1.0

@@ -7,15 +7,27 @@ drained has become empty; what a change does is done here, between two of its ru
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from e2llm_opt.simulate.arrays import BLOCK, CLOSED, DECODE, LEAVING, PREFILL, PREFILLED, WAITING
+from e2llm_opt.problem import Role
+from e2llm_opt.simulate.arrays import BLOCK, CLOSED, DECODE, LEAVING, PREFILL, WAITING
 from e2llm_opt.simulate.course import Course, Span, State
-from e2llm_opt.simulate.lost import Lost, empty, forget, inside, leave, look_again, lose, on_the_way
+from e2llm_opt.simulate.lost import (
+    NOWHERE,
+    Lost,
+    empty,
+    forget,
+    inside,
+    leave,
+    look_again,
+    lose,
+    on_the_way,
+    stranded,
+)
 from e2llm_opt.simulate.weights import Weights
 
 if TYPE_CHECKING:
@@ -26,54 +38,16 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.costs import Costs
     from e2llm_opt.simulate.arrays import Run
     from e2llm_opt.simulate.system import Actor
+    from e2llm_opt.simulate.timeline import Moment, Timeline
 
-    Floats = NDArray[np.float64]
 
 _STEP = 100_000
 """Requests between two moments at which a run can be interrupted; a fraction of a second."""
 
 
-class Shares(NamedTuple):
-    """Planned requests a second, for the routing ``plan``."""
-
-    replicas: Floats
-    """[R]"""
-    routes: Floats
-    """[R, R]"""
-
-
-class Moment(NamedTuple):
-    """What changes at one time."""
-
-    at_s: float
-    what: Literal["fail", "recover", "switch"]
-    rows: tuple[int, ...]
-    """The device that fails or recovers, or the replicas of the plan that begins."""
-    shares: Shares | None = None
-    """Of the plan that begins."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
-    """All that changes, in order.
-
-    Parameters
-    ----------
-    begin
-        Replicas that are open from the start.
-    moments
-        What changes, sorted by time.
-    drains
-        Whether a replica that a plan has no more finishes what is inside.
-    load_bytes_per_s, start_s
-        What a replica takes to load, and to start on top of that.
-    """
-
-    begin: tuple[int, ...]
-    moments: tuple[Moment, ...]
-    drains: bool
-    load_bytes_per_s: float
-    start_s: float
+def nowhere(actors: Sequence[Actor]) -> Actor:
+    """Return what stands behind *actors* as the last row; no route leads there."""
+    return replace(actors[0], role=Role.MIXED, slots=1)
 
 
 class Live:
@@ -82,7 +56,7 @@ class Live:
     Parameters
     ----------
     system
-        All replicas that there ever are, all open; changed by the run.
+        All replicas that there ever are, all open, and :func:`nowhere`; changed by the run.
     actors
         The same replicas.
     costs
@@ -116,6 +90,7 @@ class Live:
         self._later: list[tuple[float, int, int]] = []
         self._changed: list[float] = []
         system.replicas["face"] = CLOSED
+        system.replicas["kv_tokens"][NOWHERE] = -1
         for r in timeline.begin:
             self._open(r, -np.inf)
 
@@ -220,8 +195,9 @@ class Live:
     def _switch(self, moment: Moment, now: float) -> None:
         self._wanted = moment.rows
         if moment.shares is not None:
-            self._w.replicas["share"] = moment.shares.replicas
-            self._w.routes["share"] = moment.shares.routes
+            num = len(self._actors)
+            self._w.replicas["share"][:num] = moment.shares.replicas
+            self._w.routes["share"][:num, :num] = moment.shares.routes
         for r, state in enumerate(self._states):
             if r in moment.rows:
                 if state is State.DRAINING:
@@ -316,7 +292,7 @@ class Live:
             if state is State.DRAINING and w.replicas[p]["role"] == PREFILL:
                 reached = decoders[w.routes["latency"][p, decoders] < np.inf]
                 most = int(w.replicas["kv_tokens"][reached].max(initial=-1))
-                prompts = w.requests[[*inside(w, p, WAITING), *inside(w, p, PREFILLED)]]
+                prompts = w.requests[[*inside(w, p, WAITING), *stranded(w, p)]]
                 needs = prompts["prompt_tokens"] + prompts["output_tokens"]
                 own = w.replicas[r]["kv_tokens"] if w.routes["latency"][p, r] < np.inf else -1
                 if bool(((prompts["decoder"] < 0) & (needs > most) & (needs <= own)).any()):
@@ -343,7 +319,7 @@ class Live:
 
     def _note_next(self) -> None:
         """Note when something happens next, at each replica and in each block of them."""
-        w, num = self._w, len(self._actors)
+        w, num = self._w, len(self._w.replicas)
         w.soonest[:num] = np.minimum(w.next_at[:num], w.next_at[num:])
         w.block_soonest[:] = w.soonest.reshape(-1, BLOCK).min(axis=1)
 
@@ -353,14 +329,14 @@ class Live:
         """Return what became of everything; completes the requests, of which *total* arrived."""
         found = self._w.requests[:total]
         arrival = self._arrival[:total]
-        stranded = np.isnan(found["finish"])
-        for i in np.flatnonzero(stranded).tolist():
+        unfinished = np.isnan(found["finish"])
+        for i in np.flatnonzero(unfinished).tolist():
             forget(self._w, i)
         came, join = found["arrival"].copy(), found["join"].copy()
         found["wait_prefill"] += came - arrival
         for name, first in (("first_token", self._first_token), ("join", self._first_join)):
             earlier = first[:total]
-            found[name] = np.where(np.isnan(earlier) | stranded, found[name], earlier)
+            found[name] = np.where(np.isnan(earlier) | unfinished, found[name], earlier)
         found["arrival"] = arrival
         end = float(np.nanmax(found["finish"], initial=arrival[-1]))
         end = max([end, *(at for at in self._changed)])
@@ -374,7 +350,7 @@ class Live:
             actors=self._actors,
             retries=self._retries[:total],
             tokens_twice=self._twice[:total],
-            unserved=stranded & self._could_be_taken(found),
+            unserved=unfinished & self._could_be_taken(found),
             came_s=came,
             join_s=join,
             spans=tuple(self._spans),

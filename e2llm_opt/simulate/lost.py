@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from e2llm_opt.simulate.arrays import Row, Run
 
 
+NOWHERE = -1
+"""The last row of a run whose replicas come and go: no replica, but where KV caches are on their
+way to that no decoder takes."""
+
+
 class Lost(NamedTuple):
     """A request that a replica lost, and the tokens that had been computed there and before."""
 
@@ -36,6 +41,11 @@ def on_the_way(w: Run, r: int) -> list[tuple[int, int]]:
     return [(b, i) for b in decoders for i in inside(w, b, COMING) if w.requests[i]["entry"] == r]
 
 
+def stranded(w: Run, r: int) -> list[int]:
+    """Return prompts that PREFILL replica *r* is done with, and that no decoder could take."""
+    return [i for i in inside(w, NOWHERE, COMING) if w.requests[i]["entry"] == r]
+
+
 def lose(w: Run, r: int, now: float) -> list[Lost]:
     """Empty replica *r* as it is at *now*, and return what was inside.
 
@@ -47,7 +57,7 @@ def lose(w: Run, r: int, now: float) -> list[Lost]:
     if a["role"] == PREFILL:
         prompts = inside(w, r, WAITING)
         lost += [Lost(i, _prefilled(w, r, i, now)) for i in prompts]
-        lost += [Lost(i, _prompt(w, i)) for i in inside(w, r, PREFILLED)]
+        lost += leave(w, r)
         _unbook(w, r, prompts, now)
         for i in prompts:
             if w.requests[i]["decoder"] >= 0:
@@ -87,17 +97,17 @@ def forget(w: Run, i: int) -> None:
 
 def leave(w: Run, r: int) -> list[Lost]:
     """Let prompts out of PREFILL replica *r* that are done and have no decoder."""
-    lost = [Lost(i, _prompt(w, i)) for i in inside(w, r, PREFILLED)]
-    w.queues[r, PREFILLED]["length"] = 0
-    return lost
+    gone = stranded(w, r)
+    if gone:
+        _line_up(w, NOWHERE, COMING, [i for i in inside(w, NOWHERE, COMING) if i not in gone])
+    return [Lost(i, _prompt(w, i)) for i in gone]
 
 
 def look_again(w: Run, r: int, now: float) -> None:
     """Let prompts of PREFILL replica *r* that are done look for a decoder, before all others."""
-    done, rest = inside(w, r, PREFILLED), inside(w, r, WAITING)
+    done, rest = [i for i, _ in leave(w, r)], inside(w, r, WAITING)
     if not done:
         return
-    w.queues[r, PREFILLED]["length"] = 0
     _line_up(w, r, WAITING, [*done, *rest])
     w.replicas[r]["pending"] += w.requests["prompt_tokens"][done].sum()
     w.next_at[r] = now

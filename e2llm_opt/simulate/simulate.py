@@ -10,7 +10,7 @@ import numpy as np
 from e2llm_opt.errors import InputError
 from e2llm_opt.simulate.arrays import JSQ, SHORTEST, WEIGHTED
 from e2llm_opt.simulate.cast import cast_of
-from e2llm_opt.simulate.live import Live
+from e2llm_opt.simulate.live import Live, nowhere
 from e2llm_opt.simulate.system import Systems
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from e2llm_opt.simulate.arrays import Run
     from e2llm_opt.simulate.changes import Changes
     from e2llm_opt.simulate.course import Course
-    from e2llm_opt.simulate.live import Timeline
     from e2llm_opt.simulate.summary import Summary
     from e2llm_opt.simulate.system import Actor
+    from e2llm_opt.simulate.timeline import Timeline
     from e2llm_opt.workload.trace import Trace
 
     Breathe = Callable[[int], None]
@@ -256,7 +256,8 @@ class Simulator:
         if routing not in _ROUTINGS:
             raise InputError(f"routing must be {', '.join(_ROUTINGS)}, got '{routing}'.")
         law = _ROUTINGS[routing], mean_context
-        system, shared = self._systems.build(actors, route_rates, law)
+        rows = actors if timeline is None else [*actors, nowhere(actors)]
+        system, shared = self._systems.build(rows, route_rates, law)
         if timeline is None:
             num, course = _run(system, breathe), None
         else:
@@ -266,7 +267,8 @@ class Simulator:
         arrivals, found = self.arrivals.first(num), system.requests[:num]
         end = float(np.nanmax(found["finish"], initial=arrivals.arrival_s[-1]))
         span = max(end - float(arrivals.arrival_s[0]), 1e-300)
-        busy = system.replicas["busy_s"] / np.maximum(system.replicas["slots"], 1) / span
+        slots = np.maximum(system.replicas["slots"], 1)
+        busy = (system.replicas["busy_s"] / slots / span)[: len(actors)]
         links = {
             link: share * float(busy_s) / span
             for alike, busy_s in zip(shared, system.links["busy_s"], strict=False)

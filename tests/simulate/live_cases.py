@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from e2llm_opt.cost.costs import costs_of
-from e2llm_opt.simulate.live import Moment, Timeline
 from e2llm_opt.simulate.simulate import Simulation, Simulator
+from e2llm_opt.simulate.timeline import Moment, Timeline
 from tests.oracles import World
 from tests.simulate import simpy_live
 from tests.simulate.cases import Case, actor_of, cases, replicas_of, requests_of

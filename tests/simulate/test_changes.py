@@ -127,6 +127,22 @@ def test_a_kv_cache_on_its_way_to_a_decoder_that_fails_is_prefilled_again() -> N
     assert run.ttft_s[0] == pytest.approx(prefill)
 
 
+def test_a_prompt_that_is_done_waits_in_its_replica_for_a_decoder() -> None:
+    source = alone("desktop", "PREFILL")
+    found = plan(("PREFILL", ON_DESKTOP), ("DECODE", ON_MAC))
+    prefill = TIMES.latency(source, 900)
+    failure = Failure(device="mac-mini", at_s=0.5 * prefill, recover_s=prefill + 5.0)
+    undisturbed = simulate(found, problem(), trace((0.0, 900, 9)))
+    run = simulate(found, problem(), trace((0.0, 900, 9)), changes=failing(failure))
+    assert run.course is not None
+    assert run.course.retries[0] == 0
+    assert run.wait_prefill_s[0] == pytest.approx(0.0, abs=1e-9)
+    assert run.wait_kv_s[0] >= 5.0 + undisturbed.wait_kv_s[0] - 1e-9
+    assert run.finish_s[0] - run.wait_kv_s[0] == pytest.approx(
+        undisturbed.finish_s[0] - undisturbed.wait_kv_s[0]
+    )
+
+
 def test_what_is_lost_goes_to_the_other_replica_at_once() -> None:
     own = alone("mac-mini")
     run = simulate(
@@ -276,7 +292,7 @@ def refused(changes: Changes) -> list[str]:
 @pytest.mark.parametrize(
     ("failure", "words"),
     [
-        (Failure(device="dektop", at_s=1.0), "did you mean desktop?"),
+        (Failure(device="deskto", at_s=1.0), "did you mean desktop?"),
         (Failure(device="pi", at_s=1.0), "no layers"),
         (Failure(device="desktop", at_s=-1.0), "from 0 on, got -1"),
         (Failure(device="desktop", at_s=math.nan), "from 0 on, got nan"),
