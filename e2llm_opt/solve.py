@@ -118,9 +118,9 @@ def plans(
         When *top* is not positive, and as :func:`plan`.
     """
     from e2llm_opt.cost.costs import costs_of  # noqa: PLC0415 - numpy and numba come with it
-    from e2llm_opt.planners.single_loads import offer_single_loads  # noqa: PLC0415
     from e2llm_opt.search.price import limited, unconstrained  # noqa: PLC0415
     from e2llm_opt.search.progress import Interruption  # noqa: PLC0415
+    from e2llm_opt.search.single_loads import offer_single_loads  # noqa: PLC0415
     from e2llm_opt.search.stop import Stop  # noqa: PLC0415
 
     if top < 1:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from e2llm_opt.advise.kinds import Kind
     from e2llm_opt.advise.network import Wire
     from e2llm_opt.problem import Problem
-    from e2llm_opt.search.candidates import Candidate, Group
+    from e2llm_opt.search.candidate import Candidate, Group
 
 MOST_IN_A_REPLICA = 8
 _MORE_SIZES = 3

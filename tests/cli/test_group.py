@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 COMMANDS = command_line.list_commands(click.Context(command_line))
 NO_COMMANDS = {
-    *("__init__", "arrivals", "group", "interruption", "problem", "progress", "streams", "words")
+    *("__init__", "arrivals", "changes", "group", "interruption"),
+    *("problem", "progress", "streams", "words"),
 }
 HEAVY = {"matplotlib", "networkx", "numba", "numpy", "pydantic", "pymoo", "rich", "scipy", "yaml"}
 

@@ -19,8 +19,8 @@ from e2llm_opt.search.roles import Scope
 from e2llm_opt.search.search import Search
 from e2llm_opt.search.spare import remaining
 from e2llm_opt.search.stop import Stop
-from e2llm_opt.simulate.live import Moment, Timeline
 from e2llm_opt.simulate.simulate import Simulator
+from e2llm_opt.simulate.timeline import Moment, Timeline
 from e2llm_opt.workload.arrivals import draw_arrivals
 from tests.search.test_roles import cluster
 from tests.search.test_survive import surviving

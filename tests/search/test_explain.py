@@ -106,8 +106,8 @@ def groups_are_true(problem: Problem, found: Plan, line: str) -> None:
 
 def comparisons_are_true(_: Problem, found: Plan, line: str) -> None:
     for other in found.alternatives:
-        is_about_roles = other.name in {"all MIXED", "best disaggregated"}
-        assert (f"{other.name}: {other.why_not}" in line) != is_about_roles
+        told_elsewhere = {"all MIXED", "best disaggregated", "plan for the mean load"}
+        assert (f"{other.name}: {other.why_not}" in line) != (other.name in told_elsewhere)
 
 
 def roles_are_true(problem: Problem, found: Plan, line: str) -> None:
@@ -312,8 +312,33 @@ def simulations_are_true(problem: Problem, found: Plan, line: str) -> None:
     assert (found.predicted.waiting_time_s or 0.0) > 0.0
 
 
+def scenarios_are_true(_: Problem, found: Plan, line: str) -> None:
+    told = found.scenarios
+    assert told is not None
+    waits = [one.waiting_time_s for one in told.cases]
+    mean = any(other.name == "plan for the mean load" for other in found.alternatives)
+    if None in waits:
+        assert told.waiting_time_s is None
+        late = [one.name for one in told.cases if not one.stable]
+        assert line.endswith(f"this one does not in {', '.join(late)}.")
+        return
+    assert told.risk == "worst"
+    worst = max(wait for wait in waits if wait is not None)
+    assert told.waiting_time_s == worst
+    assert f"requests wait {time_text(worst)} in the worst scenario" in line
+    theirs = [one.mean_plan_waiting_time_s for one in told.cases]
+    if not mean:
+        assert "the plan for the mean load is the same" in line
+    elif None in theirs:
+        assert "the plan for the mean load does not keep up in all of them" in line
+    else:
+        longest = max(wait for wait in theirs if wait is not None)
+        assert line.endswith(f"with the plan for the mean load {time_text(longest)}.")
+
+
 CHECKS = {
     "Groups": groups_are_true,
+    "Scenarios": scenarios_are_true,
     "Bound": bounds_are_true,
     "Other plans lose": comparisons_are_true,
     "Roles": roles_are_true,
