@@ -41,7 +41,7 @@ class Caution:
     least_change
         Share by which the rate or a mean length differs, or plans are not compared again.
     rest_s
-        How long after a move no other one is made, unless the load changes abruptly, or by half [s].
+        How long after a move no other one is made, unless the load changes abruptly or by half [s].
     gain_over_cost
         A move saves so many times what it costs, or it is not made.
     least_gain
