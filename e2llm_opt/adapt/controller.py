@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from e2llm_opt.problem import Problem
 
 
+_OTHER = 0.5
+"""Share by which a rate or a length differs where a move is no longer the last word."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caution:
     """When a controller moves, and when it does not.
@@ -36,7 +40,7 @@ class Caution:
     least_change
         Share by which the rate or a mean length differs, or plans are not compared again.
     rest_s
-        How long after a move no other one is made, unless the load changes abruptly [s].
+        How long after a move no other one is made, unless the load changes abruptly or by half [s].
     gain_over_cost
         A move saves so many times what it costs, or it is not made.
     least_gain
@@ -184,7 +188,8 @@ class Controller:
         if estimator.num_answers < caution.least_answers:
             return self._stay("too few answers of this load are finished to judge it")
         is_new = estimator.num_changes > self._judged_changes
-        if not is_new and time_s - self._moved_s < caution.rest_s:
+        is_other = self._judged is None or not self._judged.is_near(self.regime, _OTHER)
+        if not (is_new or is_other) and time_s - self._moved_s < caution.rest_s:
             return self._stay("the last move was a moment ago")
         if not is_new and time_s - self._asked_s < caution.every_s:
             return self._stay("plans were compared a moment ago")

@@ -84,17 +84,19 @@ def test_the_load_of_the_plan_never_makes_it_move() -> None:
 
 def test_a_load_that_the_plan_cannot_serve_makes_it_move() -> None:
     weak = small.plan(("MIXED", small.ON_MAC))
+    alone = Judge(problem(), Regime.of(problem()), 3600.0).best_roles(weak)
+    assert alone is not None
+    rate = 1.3 * alone.capacity_per_s  # whatever its roles and slots
     controller = Controller(problem(), weak, plans())
-    decisions = followed(controller, HIGH_PER_S, 400)
-    moves = [decision for decision in decisions if decision.action != "stay"]
+    moves = [d for d in followed(controller, rate, 400) if d.action != "stay"]
     assert 1 <= len(moves) <= 2  # at first the load is taken to be lower than it is
-    assert "plan" in {move.action for move in moves}
     assert all(move.gain_s > 2.0 * move.cost_s > 0 for move in moves)
     move = moves[-1]
+    assert move.action == "plan"
+    assert "another plan" in move.reason.lower()
     assert shape_of(move.plan) != shape_of(weak)
-    assert "no layer moves" in move.reason or "another plan" in move.reason.lower()
     assert controller.plan is move.plan
-    assert move.plan.predicted.capacity_per_s > HIGH_PER_S * 0.8
+    assert move.plan.predicted.capacity_per_s > rate
 
 
 def test_decisions_are_those_of_the_same_observations() -> None:
