@@ -35,18 +35,18 @@ class Plain:
         heads = [rows[0] for rows in groups]
         self.available = [len(rows) for rows in groups]
         self.time: list[list[float]] = demand.time[heads].tolist()
-        self.memory: list[float] = demand.memory.tolist()
+        self.memory: list[list[float]] = demand.memory[heads].tolist()
         self.room: list[list[float]] = costs.room()[heads].tolist()
         self.extra: list[list[float]] = demand.extra[heads].tolist()
         self.hop = _hops(costs, groups, demand.hops[0][0])
         self.back = _hops(costs, groups, demand.back[0])
         self.classes = range(len(groups))
-        self.top = len(self.memory) - 1
+        self.top = len(self.memory[0]) - 1
 
     def cost(self, g: int, layers: tuple[int, int], position: int, behind: int = -1) -> float:
         """Return the time of a stage with its outgoing hop; inf where memory does not do [s]."""
         start, stop = layers
-        if self.memory[stop] - self.memory[start] > self.room[g][position]:
+        if self.memory[g][stop] - self.memory[g][start] > self.room[g][position]:
             return inf
         hop = self.hop[g][behind] if behind >= 0 else 0.0
         return self.time[g][stop] - self.time[g][start] + (self.extra[g][position] + hop)

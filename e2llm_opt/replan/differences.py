@@ -196,7 +196,7 @@ def _workload(plan: Plan, problem: Problem) -> Iterator[Difference]:
 def _options(plan: Plan, problem: Problem) -> Iterator[Difference]:
     now = problem_of(problem, "", "", 0, None)
     then = {k: v for k, v in plan.problem.options.items() if k not in {*_PLANNING, "weights"}}
-    today = {k: v for k, v in now.options.items() if k not in {*_PLANNING, "weights"}}
+    today = {k: v for k, v in now.options.items() if k in then}  # others it knew nothing of
     for key, pair in _pairs(
         {**then, "runtime": plan.problem.runtime}, {**today, "runtime": now.runtime}
     ).items():
