@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from e2llm_opt.partition.collapse import allowed_starts
 from e2llm_opt.partition.partition import demand_of
 from e2llm_opt.partition.stage_table import stage_table
 from e2llm_opt.replan.weights import NOTHING
@@ -67,6 +68,7 @@ def recuts(
     demand = demand_of(costs, *work)
     rows = np.array(order, dtype=np.int64)
     times = stage_table(costs, rows, demand)
+    times[:, ~allowed_starts(costs.problem)] = np.inf
     hops = np.zeros(len(rows))
     for num_bytes, weight in demand.hops:
         hops[:-1] += weight * costs.hop(num_bytes, rows[:-1], rows[1:])
