@@ -9,6 +9,7 @@ import click
 
 from e2llm_opt.cli import words
 from e2llm_opt.cli.group import EXIT_NO
+from e2llm_opt.cli.names import Names
 from e2llm_opt.cli.problem import Amount, Pair, load_problem, overrides, problem_options
 
 if TYPE_CHECKING:
@@ -22,29 +23,11 @@ _KINDS = ("add", "link", "format", "context", "retire")
 _BY = ("money", "power", "capacity", "waiting_time")
 
 
-class _Kinds(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4 on
-    """``kind,kind``."""
-
-    name = "kinds"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Return the kinds, each known and once, or fail as a usage error."""
-        if isinstance(value, tuple):
-            return value
-        names = tuple(name.strip() for name in str(value).split(","))
-        for name in names:
-            if name not in _KINDS:
-                self.fail(f"'{name}' is not one of {', '.join(_KINDS)}.", param, ctx)
-        if len(set(names)) < len(names):
-            self.fail(f"{value!r} names a kind twice.", param, ctx)
-        return names
-
-
 @click.command("advise")
 @click.argument("inventory", shell_complete=words.files)
-@click.option("--kinds", type=_Kinds(), help=f"Some of {','.join(_KINDS)}: all unless given.")
+@click.option(
+    "--kinds", type=Names("kind", _KINDS), help=f"Some of {','.join(_KINDS)}: all unless given."
+)
 @click.option(
     "--by",
     type=click.Choice(_BY),

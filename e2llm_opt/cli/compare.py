@@ -9,6 +9,7 @@ import click
 
 from e2llm_opt.cli import words
 from e2llm_opt.cli.arrivals import arrival_options, draw, read_arrivals
+from e2llm_opt.cli.names import Names
 from e2llm_opt.cli.problem import Amount, load_problem, problem_options
 from e2llm_opt.planners import PLANNERS
 
@@ -22,31 +23,11 @@ if TYPE_CHECKING:
     from e2llm_opt.workload.trace import Trace
 
 
-class _Names(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4 on
-    """``name,name``."""
-
-    name = "planners"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Return the names, each known and once, or fail as a usage error."""
-        if isinstance(value, tuple):
-            return value
-        names = tuple(name.strip() for name in str(value).split(","))
-        for name in names:
-            if name not in PLANNERS:
-                self.fail(f"'{name}' is not one of {', '.join(PLANNERS)}.", param, ctx)
-        if len(set(names)) < len(names):
-            self.fail(f"{value!r} names a planner twice.", param, ctx)
-        return names
-
-
 @click.command("compare")
 @click.argument("inventory", shell_complete=words.files)
 @click.option(
     "--planners",
-    type=_Names(),
+    type=Names("planner", PLANNERS),
     help="Some of them, separated by commas: all unless given.",
     shell_complete=words.planners,
 )

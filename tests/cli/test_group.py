@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = command_line.list_commands(click.Context(command_line))
 NO_COMMANDS = {
     *("__init__", "arrivals", "changes", "group", "interruption"),
-    *("problem", "progress", "streams", "words"),
+    *("names", "problem", "progress", "streams", "words"),
 }
 HEAVY = {"matplotlib", "networkx", "numba", "numpy", "pydantic", "pymoo", "rich", "scipy", "yaml"}
 
