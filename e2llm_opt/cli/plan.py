@@ -110,7 +110,7 @@ def command(
     problem = load_problem(inventory, options)
     files = _files(output, top)
     for file in files:
-        refuse_unwritable(file)
+        refuse_unwritable(file, inventory)
     preparing = "preparing (the first plan ever compiles its kernels)"
     with (
         progress_line(sys.stderr, quiet=quiet, doing=preparing) as line,

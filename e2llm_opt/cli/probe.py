@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from e2llm_opt.cli.importing import target_options, write_found
@@ -24,7 +26,10 @@ def command(name: str, into: str | None, output: str | None, quiet: bool) -> Non
       ssh pi e2llm-opt probe >> pi.yaml
     """
     from e2llm_opt.importers.machine import this_machine
-    from e2llm_opt.importers.probe import probed
+    from e2llm_opt.importers.probe import probed, refuse_card
+    from e2llm_opt.text_file import read_text
 
     found = probed(this_machine(), name)
+    if into and os.path.lexists(into):
+        refuse_card(found, read_text(into), into)
     write_found(found, "probe", into=into, output=output, is_quiet=quiet)

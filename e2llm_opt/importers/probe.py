@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from e2llm_opt.errors import InputError
+from e2llm_opt.errors import Fault, InputError
 from e2llm_opt.importers.found import Found, FoundDevice, usable_name
 from e2llm_opt.importers.hardware import catalogue_device
 from e2llm_opt.importers.sources import nvidia_smi
+from e2llm_opt.loading.yaml_file import parse
 from e2llm_opt.units import GIB
 
 if TYPE_CHECKING:
@@ -80,3 +81,35 @@ def _board(machine: Machine, name: str) -> FoundDevice:
         values={"memory_gib": round(machine.memory_bytes / GIB, 3)},
         notes=("no graphics card with memory of its own was found: the CPU, with all the RAM",),
     )
+
+
+def refuse_card(found: Found, into: str, file: str) -> None:
+    """Refuse to write a CPU with its RAM into the entry of a graphics card.
+
+    Parameters
+    ----------
+    found
+        What :func:`probed` returned.
+    into, file
+        The inventory's text, and its name for messages.
+
+    Raises
+    ------
+    InputError
+        When an entry of the same name has a card's type, or *into* is not YAML.
+    """
+    boards = {
+        one.name for one in found.devices if "uuid" not in one.values and not _is_card(one.hardware)
+    }
+    listed = parse(into, file=file)[0].value.get("devices") if into.strip() else None
+    for i, entry in enumerate(listed if isinstance(listed, list) else []):
+        name, kind = (entry.get("name"), entry.get("type")) if isinstance(entry, dict) else ("", "")
+        if name in boards and _is_card(str(kind or "")):
+            wrong = f"{name} is a {kind} there, but no card is to be seen here: is its driver in?"
+            right = "run probe on that machine where nvidia-smi works, or give another --name"
+            raise InputError([Fault(file=file, path=f"devices[{i}]", wrong=wrong, right=right)])
+
+
+def _is_card(hardware: str) -> bool:
+    entry = catalogue_device(hardware)
+    return entry is not None and entry.memory_kind == "discrete"

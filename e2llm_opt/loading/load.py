@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from e2llm_opt.errors import InputError
+from e2llm_opt.errors import Fault, InputError
 from e2llm_opt.loading.document import Document, Faults, from_mapping, merged
 from e2llm_opt.loading.inventory_part import read_inventory
 from e2llm_opt.loading.model_part import read_formats, read_model, read_runtime
@@ -49,9 +49,21 @@ def load_problem(
         With every fault of file and overrides.
     """
     document, faults = read_document(path)
+    _refuse_answers(document)
     if overrides:
         faults = faults.moved(merged(document, overrides))
     return problem_of(faults)
+
+
+def _refuse_answers(document: Document) -> None:
+    """Refuse a plan, or another answer, in the place of an inventory."""
+    schema = document.value.get("schema")
+    is_ours = isinstance(schema, str) and schema.startswith("e2llm-opt/")
+    is_written = "replicas" in document.value and "devices" not in document.value
+    if is_ours or is_written:
+        wrong = f"this is no inventory but {schema if is_ours else 'a plan'}"
+        right = "where a command takes both, the plan comes first"
+        raise InputError([Fault(file=document.file, wrong=wrong, right=right)])
 
 
 def load_servers(

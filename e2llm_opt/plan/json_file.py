@@ -109,7 +109,9 @@ def read_json_document(path: str | os.PathLike[str]) -> Any:  # noqa: ANN401 - a
         )
     except json.JSONDecodeError as error:
         wrong = f"not JSON: {error.msg[:1].lower()}{error.msg[1:]} (column {error.colno})"
-        raise InputError([Fault(file=name, line=error.lineno, wrong=wrong)]) from None
+        is_yaml = any(line.startswith("devices:") for line in text.splitlines())
+        right = "this looks like an inventory; the plan comes first" if is_yaml else ""
+        raise InputError([Fault(file=name, line=error.lineno, wrong=wrong, right=right)]) from None
     except RecursionError:
         raise InputError([Fault(file=name, wrong="nested too deeply to be a plan")]) from None
     except _RefusedError as error:

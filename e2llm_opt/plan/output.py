@@ -59,19 +59,25 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 yield file
 
 
-def refuse_unwritable(path: str | os.PathLike[str]) -> None:
+def refuse_unwritable(path: str | os.PathLike[str], *read: str | os.PathLike[str]) -> None:
     """Refuse what surely cannot be written, before a long computation is spent on it.
+
+    Nor is one of the files *read* that the answer is made of.
 
     Raises
     ------
     InputError
-        When *path* is a folder, or its folder is missing or not writable.
+        When *path* is a folder, or its folder is missing or not writable, or it is one of *read*.
     """
     name = os.fspath(path)
     if name == STANDARD_OUTPUT:
         return
     with _blamed(name):
         mode = _mode(name)
+    for other in map(Path, read):
+        if mode is not None and other.exists() and other.samefile(name):
+            wrong = "would be overwritten, and it is what is read"
+            raise InputError([Fault(file=name, wrong=wrong, right="give another file name")])
     folder = Path(os.path.realpath(name)).parent
     wrong = ""
     if mode is not None and stat.S_ISDIR(mode):
