@@ -20,7 +20,7 @@ from e2llm_opt.search.candidates import Candidates
 from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.spare import remaining
 from e2llm_opt.search.standing import Standing
-from e2llm_opt.simulate.cast import costs_for
+from e2llm_opt.simulate.cast import actors_of, costs_for
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -59,12 +59,8 @@ class Rest:
     def __init__(self, plan: Plan, problem: Problem) -> None:
         self._plan = plan
         self._costs = costs_for([plan], problem)
-        known = self._costs.units.known
-        rows = {device.name: d for d, device in enumerate(problem.devices)}
-        self._cuts: tuple[Cut, ...] = tuple(
-            tuple((known(rows[n] for n in own.devices), *own.layers) for own in replica.stages)
-            for replica in plan.replicas
-        )
+        actors = actors_of(plan, problem, self._costs)
+        self._cuts: tuple[Cut, ...] = tuple(actor.cut for actor in actors)
         self._evaluator = Evaluator(Candidates(self._costs, self._costs.classes.order))
         candidates = self._evaluator.candidates
         self.replicas: Replicas = tuple(

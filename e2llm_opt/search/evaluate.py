@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 MANY_PAIRS = 1000
 """Pairs of PREFILL and DECODE replicas above which only the nearest exchange requests."""
 ROLE_CODES = {Role.PREFILL: kernel.PREFILL, Role.DECODE: kernel.DECODE, Role.MIXED: kernel.MIXED}
+ROLE_OF = {code: role for role, code in ROLE_CODES.items()}
 Kind: TypeAlias = tuple[tuple[int, int, int], ...]
 """Of a replica: (device or its class, start, stop) of each stage."""
 Roled: TypeAlias = "tuple[Sequence[Group], Ints]"
@@ -70,6 +71,18 @@ class Outcome:
     def is_stable(self) -> bool:
         """Whether the arrival rate is below capacity."""
         return self.waiting_time_s < np.inf
+
+    @property
+    def values(self) -> list[float]:
+        """The figures as the queueing kernel orders them [6]."""
+        return [
+            self.traffic.capacity_per_s,
+            self.waiting_time_s,
+            self.ttft_s,
+            self.tpot_s,
+            self.latency_s,
+            self.unloaded_latency_s,
+        ]
 
     @property
     def num_devices(self) -> int:
@@ -110,16 +123,8 @@ class Evaluator:
 
     def key(self, outcome: Outcome) -> Key:
         """Return what sorts plans: stable first, then the objective, latency, fewer devices."""
-        values = [
-            outcome.traffic.capacity_per_s,
-            outcome.waiting_time_s,
-            outcome.ttft_s,
-            outcome.tpot_s,
-            outcome.latency_s,
-            outcome.unloaded_latency_s,
-        ]
         lacks = self.spare.lacks(outcome.replicas) if self.spare else None
-        return self._key(np.array(values), outcome.replicas, lacks)
+        return self._key(np.array(outcome.values), outcome.replicas, lacks)
 
     def _key(
         self, values: Floats, replicas: Sequence[Candidate], lacks: tuple[float, float] | None

@@ -14,7 +14,7 @@ import numpy as np
 from e2llm_opt.cost import kernel
 from e2llm_opt.problem import Role
 from e2llm_opt.search.adapted import OwnRates
-from e2llm_opt.search.evaluate import ROLE_CODES
+from e2llm_opt.search.evaluate import ROLE_CODES, ROLE_OF
 from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.role_order import assignments, by_advantage, neighbours, splits
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _MAX_ASSIGNMENTS = 3**8
 """Most role assignments that are judged one by one: all that eight unlike replicas can have."""
-_ROLE_OF = {code: role for role, code in ROLE_CODES.items()}
 _NONE: MappingProxyType[Scope, Key] = MappingProxyType({})
 MOST_CHOICES = 256
 """Most choices of a scope that are returned, or kept."""
@@ -241,7 +240,7 @@ class RoleChooser:
                 taken[k] += 1
                 if taken[k] <= _NUM_RUNNERS_UP:
                     groups, rows = sets[k]
-                    roles = tuple(_ROLE_OF[code] for code in rows[row - first[k]].tolist())
+                    roles = tuple(ROLE_OF[code] for code in rows[row - first[k]].tolist())
                     yield Choice(key=key, groups=tuple(groups), roles=roles, variant=variant)
 
         found = {

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     Identity = tuple[tuple[object, ...], ...]
 
 
+_NOTHING = [0.0] * 6
+"""Figures of what cannot be."""
+
+
 class _Followers(Candidates):
     """The replicas of another store, as they are in one scenario.
 
@@ -90,7 +94,9 @@ class ScenarioEvaluator(Evaluator):
         identity = tuple((c.role, c.cut, c.slots, c.spilled) for c in outcome.replicas)
         if identity not in self._known:
             there = self.in_scenarios(outcome)
-            values = self._measured(np.array([[_figures(one)] for one in there]))[0]
+            values = self._measured(
+                np.array([[_NOTHING if one is None else one.values] for one in there])
+            )[0]
             lacks = [
                 (1.0, 1.0) if own is None else version.spare.lacks(own.replicas)
                 for version, own in zip(self._versions, there, strict=True)
@@ -204,17 +210,3 @@ def measured(values: Floats, workload: Workload) -> Floats:
     parts = np.clip(np.diff(np.minimum(before, share), axis=0, prepend=0.0), 0.0, None)
     total: Floats = (np.where(parts > 0, falling, 0.0) * parts).sum(axis=0) / share
     return total
-
-
-def _figures(outcome: Outcome | None) -> list[float]:
-    """Return figures as the queueing kernel orders them; zeros for what cannot be."""
-    if outcome is None:
-        return [0.0] * 6
-    return [
-        outcome.traffic.capacity_per_s,
-        outcome.waiting_time_s,
-        outcome.ttft_s,
-        outcome.tpot_s,
-        outcome.latency_s,
-        outcome.unloaded_latency_s,
-    ]

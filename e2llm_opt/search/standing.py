@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from e2llm_opt.problem import Objective, Role
-from e2llm_opt.search.evaluate import ROLE_CODES
+from e2llm_opt.search.evaluate import ROLE_CODES, ROLE_OF
 from e2llm_opt.search.ranking import IMPOSSIBLE
 from e2llm_opt.search.role_order import assignments, by_advantage, is_paired, neighbours
 from e2llm_opt.search.roles import wanted_roles
@@ -33,7 +33,6 @@ _MAX_MOVES = 20
 """Above that, the most changes of one role after one another."""
 _MAX_FINALISTS = 100
 """Most assignments that are judged with their links, until none can be better."""
-_ROLE_OF = {code: role for role, code in ROLE_CODES.items()}
 
 
 class Standing:
@@ -97,7 +96,7 @@ class Standing:
                 break
             given: list[Role | None] = [None] * len(self._ways)
             for i, code in zip(rows, codes, strict=True):
-                given[i] = _ROLE_OF[code]
+                given[i] = ROLE_OF[code]
             outcome = self.outcome(given)
             if outcome is not None and self._evaluator.key(outcome) < least:
                 best, least = outcome, self._evaluator.key(outcome)

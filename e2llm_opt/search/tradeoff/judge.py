@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from e2llm_opt.cost import kernel
-from e2llm_opt.search.evaluate import ROLE_CODES
+from e2llm_opt.search.evaluate import ROLE_OF
 from e2llm_opt.search.quick import useful
 from e2llm_opt.search.ranking import FRAGILE
 from e2llm_opt.search.roles import RoleChooser, wanted_roles
@@ -33,7 +33,6 @@ _FORBIDDEN = 1e6
 """How far what can never be a plan is from one."""
 _UNSTABLE = 1e-3
 """How far what is not quite stable is from a plan, at least."""
-_ROLE_OF = {code: role for role, code in ROLE_CODES.items()}
 
 
 class Verdict(NamedTuple):
@@ -133,7 +132,7 @@ class PackingJudge:
         return points, 0.0
 
     def _show(self, groups: Sequence[Group], codes: Ints, variant: Variant) -> None:
-        roles = [_ROLE_OF[code] for code in codes.tolist()]
+        roles = [ROLE_OF[code] for code in codes.tolist()]
         placed = self._evaluator.place(groups, roles, variant)
         if placed is not None:
             self._archive.offer(self._search.evaluator.outcome(placed))
