@@ -160,8 +160,7 @@ def run_controller(
     After each decision to move, everything is simulated anew with it: the past stays as it was.
     """
     problem = setting.problems[0]
-    plans = grid(problem)
-    controller = Controller(problem, first, plans, caution)
+    controller = Controller(problem, first, grid(problem), caution)
     moves: list[tuple[float, Plan, str]] = []
     arrivals = setting.arrivals
     run = simulate(first, problem, arrivals)
@@ -169,15 +168,26 @@ def run_controller(
     while events:
         time_s, kind, i = heapq.heappop(events)
         if kind == 1:
-            controller.finished(float(arrivals.output_tokens[i]), float(arrivals.arrival_s[i]))
+            controller.finished(i, float(arrivals.output_tokens[i]))
             continue
         controller.observe(time_s, float(arrivals.prompt_tokens[i]))
+        for k, written in _written(run, time_s):
+            controller.progress(k, written)
         decision = controller.decide(time_s)
         if decision.action != "stay":
             moves.append((time_s, decision.plan, decision.reason))
             run = simulate(first, problem, arrivals, changes=_changes([m[:2] for m in moves]))
             events = _events(run, time_s, i)
     return run, moves
+
+
+def _written(run: Simulation, time_s: float) -> list[tuple[int, float]]:
+    """Return requests whose answers are being written, and how many tokens there are."""
+    join, finish = run.join_s, run.finish_s
+    open_ = np.flatnonzero((join < time_s) & (finish > time_s))
+    share = (time_s - join[open_]) / (finish[open_] - join[open_])
+    tokens = np.floor(share * run.arrivals.output_tokens[open_])
+    return list(zip(open_.tolist(), tokens.tolist(), strict=True))
 
 
 def _events(run: Simulation, after_s: float, last: int = -1) -> list[tuple[float, int, int]]:

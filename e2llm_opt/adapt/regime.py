@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from e2llm_opt.adapt.stream import MEMORY, PRIOR, Stream
+from e2llm_opt.adapt.stream import MEMORY, Stream
 from e2llm_opt.errors import InputError
 from e2llm_opt.workload.workload import Lengths
 
 if TYPE_CHECKING:
     from e2llm_opt.problem import Problem
+
+KNOWN: Final = 1000
+"""Requests that are remembered one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,28 @@ class Regime:
         )
 
 
+@dataclass(slots=True)
+class Request:
+    """A request as far as it is known.
+
+    Parameters
+    ----------
+    arrival_s
+        When it came [s].
+    prompt_tokens
+        [tokens]
+    written_tokens
+        Of its answer, so far; all where it is finished [tokens].
+    is_finished
+        Whether the length of its answer is known.
+    """
+
+    arrival_s: float
+    prompt_tokens: float
+    written_tokens: float = 0.0
+    is_finished: bool = False
+
+
 class Estimator:
     """Estimates the regime.
 
@@ -80,80 +105,122 @@ class Estimator:
 
     Attributes
     ----------
+    gaps, prompt, output
+        Times between arrivals, and lengths.
+    since_s
+        When what arrives became what it is now [s].
     num_changes
         Abrupt changes found so far.
-    num_answers
-        Answers whose length is known, of requests that came since the last change.
     """
 
     def __init__(self, start: Regime) -> None:
         gap = Lengths(mean=1.0 / max(start.rate_per_s, 1e-12), cv=1.0)
-        self._gaps = Stream("gaps", gap)
-        self._prompt = Stream("lengths", start.prompt)
-        self._output = Stream("lengths", start.output)
-        self._recent: deque[float] = deque(maxlen=MEMORY)
-        self._changed_s = -math.inf
+        self.gaps = Stream("gaps", gap)
+        self.prompt = Stream("lengths", start.prompt)
+        self.output = Stream("lengths", start.output)
+        self.since_s = -math.inf
         self.num_changes = 0
-        self.num_answers = PRIOR
+        self._next = 0
+        self._known: dict[int, Request] = {}
+        self._answered_s: deque[float] = deque(maxlen=MEMORY)
 
     @property
     def num(self) -> int:
         """Requests since the last change of arrivals or prompts."""
-        return min(self._gaps.num, self._prompt.num)
+        return min(self.gaps.num, self.prompt.num)
 
-    def arrive(self, time_s: float, prompt_tokens: float) -> bool:
-        """Take an arrival in; return whether the regime has changed.
+    @property
+    def requests(self) -> list[Request]:
+        """The last thousand requests, in the order of their arrival."""
+        return list(self._known.values())
+
+    @property
+    def written(self) -> list[float]:
+        """What there is of answers that are being written, to requests since the last change."""
+        known = self._known.values()
+        return [
+            one.written_tokens
+            for one in known
+            if not one.is_finished and one.arrival_s >= self.since_s and one.written_tokens > 0
+        ]
+
+    def arrive(self, time_s: float, prompt_tokens: float) -> int:
+        """Take an arrival in; return its number.
 
         Raises
         ------
         InputError
             When it came before the one before it, or has no prompt.
         """
-        last_s = self._recent[-1] if self._recent else None
+        last_s = self._known[self._next - 1].arrival_s if self._known else None
         if last_s is not None and time_s < last_s:
             raise InputError(f"requests must come in order: {time_s:g} s after {last_s:g} s.")
         if not prompt_tokens >= 1:
             raise InputError(f"a prompt has at least one token, got {prompt_tokens:g}.")
-        self._recent.append(time_s)
-        is_other = last_s is not None and self._gaps.add(time_s - last_s)
-        has_changed = self._prompt.add(prompt_tokens)
+        number = self._next
+        self._known[number] = Request(time_s, prompt_tokens)
+        self._known.pop(number - KNOWN, None)
+        self._next += 1
+        is_other = last_s is not None and self.gaps.add(time_s - last_s)
+        has_changed = self.prompt.add(prompt_tokens)
         if has_changed:
-            self._gaps.restart(self._prompt.num)
+            self.gaps.restart(self.prompt.num)
         elif is_other:
-            self._prompt.restart(self._gaps.num)
-        if not (has_changed or is_other):
-            return False
-        # answers of the new load are still being written: nothing is known of them
-        self._changed_s = self._recent[-min(self.num, len(self._recent))]
-        self._output.clear()
-        self.num_answers = 0
+            self.prompt.restart(self.gaps.num)
+        if has_changed or is_other:
+            self._begin()
+        return number
+
+    def _begin(self) -> None:
+        """Forget all answers but those to requests that came since arrivals changed."""
+        since = self.requests[-self.num :]
+        self.since_s = since[0].arrival_s
         self.num_changes += 1
-        return True
+        self.output.clear()
+        self._answered_s.clear()
+        for one in since:
+            if one.is_finished:
+                self._answer(one)
 
-    def finish(self, output_tokens: float, arrived_s: float | None = None) -> bool:
-        """Take the length of an answer in; return whether answers have changed.
+    def _answer(self, request: Request) -> None:
+        self._answered_s.append(request.arrival_s)
+        if self.output.add(request.written_tokens):
+            self.since_s = min(list(self._answered_s)[-self.output.num :])
+            self.num_changes += 1
 
-        That of a request that *arrived_s* before the last change says nothing of the new load.
+    def progress(self, number: int, written_tokens: float) -> None:
+        """Take in how much there is of the answer to a request, which is still being written.
 
         Raises
         ------
         InputError
-            When it has no token.
+            When no such request has come.
+        """
+        request = self._request(number)
+        if request is not None and not request.is_finished:
+            request.written_tokens = max(written_tokens, request.written_tokens)
+
+    def finish(self, number: int, output_tokens: float) -> None:
+        """Take the length of the answer to a request in.
+
+        That of a request from before the last change says nothing of the new load.
+
+        Raises
+        ------
+        InputError
+            When no such request has come, or the answer has no token.
         """
         if not output_tokens >= 1:
             raise InputError(f"an answer has at least one token, got {output_tokens:g}.")
-        if arrived_s is not None and arrived_s < self._changed_s:
-            return False
-        changed = self._output.add(output_tokens)
-        self.num_answers = self._output.num if changed else self.num_answers + 1
-        self.num_changes += changed
-        return changed
+        request = self._request(number)
+        if request is None or request.is_finished:
+            return
+        request.written_tokens, request.is_finished = output_tokens, True
+        if request.arrival_s >= self.since_s:
+            self._answer(request)
 
-    @property
-    def regime(self) -> Regime:
-        """What arrives as far as it is known."""
-        return Regime(
-            rate_per_s=1.0 / max(self._gaps.mean, 1e-12),
-            prompt=Lengths(mean=self._prompt.mean, cv=self._prompt.cv),
-            output=Lengths(mean=self._output.mean, cv=self._output.cv),
-        )
+    def _request(self, number: int) -> Request | None:
+        """Return a request; None where it came too long ago."""
+        if not 0 <= number < self._next:
+            raise InputError(f"no request {number} has come: observe() returns its number.")
+        return self._known.get(number)

@@ -48,11 +48,15 @@ class Stream:
     ----------
     num
         Observations since the last change, those ten included.
+    before
+        Mean of the logarithm, and how surely it was known, when everything was forgotten because
+        something else had changed; None where that is not so.
     """
 
     def __init__(self, kind: Literal["lengths", "gaps"], start: Lengths) -> None:
         self._kind, self._cv = kind, start.cv
         self.num = PRIOR
+        self.before: tuple[float, float] | None = None
         self._mean, self._square = start.mean, start.mean**2 * (1.0 + start.cv**2)
         self._log = math.log(start.mean) - 0.5 * start.sigma**2
         self._log_square = self._log**2 + start.sigma**2
@@ -72,6 +76,11 @@ class Stream:
             return self._cv
         return math.sqrt(max(self._square - self._mean**2, 0.0)) / self._mean
 
+    @property
+    def log_mean(self) -> float:
+        """Mean of the logarithm."""
+        return self._log
+
     def add(self, value: float) -> bool:
         """Take one observation in; return whether the stream has changed.
 
@@ -88,6 +97,7 @@ class Stream:
             return False
         kept = list(self._recent)[-max(self._since[k] for k in changed) :]
         self._begin(kept)
+        self.before = None
         return True
 
     def restart(self, num: int) -> None:
@@ -103,6 +113,8 @@ class Stream:
 
     def clear(self) -> None:
         """Forget everything: the next observation is the mean, which until then stays."""
+        if self.num:
+            self.before = self._log, self._sigma / math.sqrt(min(self.num, MEMORY))
         self._cv, self.num = self.cv, 0
         self._sums, self._since = [0.0, 0.0], [0, 0]
         self._recent.clear()
@@ -116,6 +128,10 @@ class Stream:
         self._log += share * (log - self._log)
         self._log_square += share * (log**2 - self._log_square)
 
+    @property
+    def _sigma(self) -> float:
+        return max(math.sqrt(max(self._log_square - self._log**2, 0.0)), _LEAST_SIGMA)
+
     def _ratios(self, value: float) -> tuple[float, float]:
         """Return the log likelihood ratios of a larger mean and of a smaller one."""
         if self._kind == "gaps":
@@ -124,7 +140,7 @@ class Stream:
             longer = (-log + (1.0 - 1.0 / _FACTOR) * gap) / spread
             shorter = (log - (_FACTOR - 1.0) * gap) / spread
             return longer, shorter
-        sigma = max(math.sqrt(max(self._log_square - self._log**2, 0.0)), _LEAST_SIGMA)
+        sigma = self._sigma
         z = (math.log(max(value, 1e-9)) - self._log) / sigma
         z = min(max(z, -_OUTLIER), _OUTLIER)
         return _SHIFT * z - 0.5 * _SHIFT**2, -_SHIFT * z - 0.5 * _SHIFT**2

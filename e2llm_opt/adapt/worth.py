@@ -58,12 +58,6 @@ class Judge:
         self._evaluator = Search(self._costs).evaluator
         self._horizon_s = horizon_s
 
-    def at_any_speed(self) -> Judge:
-        """Return the same judge without a least speed: one that is broken is no wait."""
-        load = replace(self._problem.workload, min_tokens_per_s=0.0, slo_tpot_s=None)
-        free = replace(self._problem, workload=load)
-        return Judge(free, Regime.of(free), self._horizon_s)
-
     def as_it_is(self, plan: Plan) -> Worth | None:
         """Return the worth of *plan* with its roles and slots; None where it breaks a limit."""
         cuts = cuts_of(self._costs, plan)
@@ -79,34 +73,31 @@ class Judge:
         if len(whole) < len(found):
             return None
         outcome = self._evaluator.outcome(whole)
-        return self._worth(replace(plan, predicted=self._predicted(outcome)), outcome)
+        return self._worth(plan, outcome)
 
     def best_roles(self, plan: Plan) -> Worth | None:
         """Return the replicas of *plan* in their best roles, with the slots that serve most."""
         outcome = Standing(self._evaluator, cuts_of(self._costs, plan)).best()
         if outcome is None:
             return None
-        other = replace(
-            plan,
-            replicas=assemble.replicas_of(self._costs, outcome),
-            routes=assemble.routes_of(self._costs, outcome),
-            predicted=self._predicted(outcome),
-            alternatives=(),
-            explain=(),
-            warnings=(),
-        )
-        return self._worth(other, outcome)
-
-    def _predicted(self, outcome: Outcome) -> Predicted:
-        return assemble.predicted_of(self._costs, outcome)
+        return self._worth(plan, outcome)
 
     def _worth(self, plan: Plan, outcome: Outcome) -> Worth:
         rate, capacity = self._problem.workload.rate_per_s, outcome.traffic.capacity_per_s
         # at most what piles up until the horizon if nothing more than the capacity is served
         piled_s = 0.5 * self._horizon_s * max(1.0 - capacity / rate, 0.0) if rate > 0 else 0.0
         wait_s = outcome.waiting_time_s if outcome.is_stable else piled_s
+        other = replace(
+            plan,
+            replicas=assemble.replicas_of(self._costs, outcome),
+            routes=assemble.routes_of(self._costs, outcome),
+            predicted=assemble.predicted_of(self._costs, outcome),
+            alternatives=(),
+            explain=(),
+            warnings=(),
+        )
         return Worth(
-            plan=plan,
+            plan=other,
             wait_s=min(wait_s, 0.5 * self._horizon_s),
             capacity_per_s=capacity,
             latency_s=outcome.unloaded_latency_s,

@@ -1,0 +1,180 @@
+"""What comes next under a plan, tried out in the simulator before anything is moved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from e2llm_opt.simulate.changes import Changes
+from e2llm_opt.simulate.simulate import simulate
+from e2llm_opt.workload.trace import MAX_TOKENS, Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from e2llm_opt.adapt.belief import Belief
+    from e2llm_opt.adapt.regime import Regime, Request
+    from e2llm_opt.plan.plan import Plan
+    from e2llm_opt.problem import Problem
+    from e2llm_opt.simulate.simulate import Routing
+    from e2llm_opt.workload.workload import Lengths
+
+    Floats = NDArray[np.float64]
+
+BEFORE: Final = 200
+"""Requests of the past that a rehearsal begins with, or more where older ones are unfinished."""
+FUTURE: Final = 1000
+"""Most requests that are drawn; what is missing until the horizon waits as the last of them do."""
+
+
+class Past(NamedTuple):
+    """What has happened so far.
+
+    Parameters
+    ----------
+    now_s
+        [s]
+    requests
+        In the order of their arrival.
+    plans
+        (since when [s], plan); the last one runs, or will when its replicas have loaded.
+    """
+
+    now_s: float
+    requests: Sequence[Request]
+    plans: Sequence[tuple[float, Plan]]
+
+
+class Rehearsal:
+    """Runs what was seen of late, and then loads that are likely, under one plan or another.
+
+    All plans are tried with the same requests.
+
+    Parameters
+    ----------
+    problem
+        What the plans were made for.
+    past
+        What has happened so far.
+    belief
+        What is known of the load.
+    num
+        Loads that are tried.
+    horizon_s
+        Until when waits are counted [s].
+    routing, load_bytes_per_s, start_s
+        As ``simulate`` and ``Changes`` have them.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        past: Past,
+        belief: Belief,
+        *,
+        num: int,
+        horizon_s: float,
+        routing: Routing,
+        load_bytes_per_s: float,
+        start_s: float,
+    ) -> None:
+        self._problem, self._routing, self._horizon_s = problem, routing, horizon_s
+        self._loading = load_bytes_per_s, start_s
+        kept = _kept(past.requests)
+        self._begin_s = kept[0].arrival_s if kept else past.now_s
+        self._now_s = past.now_s - self._begin_s
+        before = [plan for at_s, plan in past.plans if at_s <= self._begin_s]
+        self._first = before[-1] if before else past.plans[0][1]
+        since = past.plans[len(before) :] if before else past.plans[1:]
+        self._moves = [(at_s - self._begin_s, plan) for at_s, plan in since]
+        self._regimes = belief.draw(num)
+        self._num_past = len(kept)
+        self._arrivals = [
+            self._drawn(kept, regime, belief.gaps_cv, seed)
+            for seed, regime in enumerate(self._regimes)
+        ]
+
+    @property
+    def num_waiting(self) -> float:
+        """Requests whose waits are counted: those to come until the horizon, on average."""
+        return sum(self._horizon_s * one.rate_per_s for one in self._regimes) / len(self._regimes)
+
+    def waits(self, plan: Plan | None, loads: Sequence[int]) -> Floats:
+        """Return the waits of all requests, added up, if *plan* takes over now; None: none does.
+
+        Parameters
+        ----------
+        plan
+            To take over.
+        loads
+            Which of the loads are tried.
+
+        Returns
+        -------
+        Shape (loads,) [s].
+        """
+        moves = self._moves if plan is None else [*self._moves, (self._now_s, plan)]
+        load_bytes_per_s, start_s = self._loading
+        changes = Changes(plans=moves, load_bytes_per_s=load_bytes_per_s, start_s=start_s)
+        return np.array([self._wait(k, changes) for k in loads])
+
+    def _wait(self, k: int, changes: Changes) -> float:
+        arrivals = self._arrivals[k]
+        run = simulate(
+            self._first, self._problem, arrivals, routing=self._routing, changes=changes
+        )
+        waits = np.nan_to_num(run.waiting_time_s, nan=self._horizon_s)
+        future = len(waits) - self._num_past
+        missing = max(self._horizon_s * self._regimes[k].rate_per_s - future, 0.0)
+        last = waits[-max(future // 4, 1) :]
+        return float(waits.sum() + missing * last.mean())
+
+    def _drawn(self, kept: Sequence[Request], regime: Regime, cv: float, seed: int) -> Trace:
+        """Return requests of the past, the rest of their answers drawn, and of the future."""
+        gaps, prompts, outputs, rest = (
+            np.random.default_rng(s) for s in np.random.SeedSequence([11, seed]).spawn(4)
+        )
+        num = int(min(max(self._horizon_s * regime.rate_per_s, 1.0), FUTURE))
+        shape = 1.0 / min(max(cv, 0.1), 5.0) ** 2
+        gap = gaps.gamma(shape, 1.0 / (shape * regime.rate_per_s), num)
+        at_s = np.array([one.arrival_s for one in kept]) - self._begin_s
+        return Trace(
+            arrival_s=np.concatenate([at_s, self._now_s + np.cumsum(gap)]),
+            prompt_tokens=_tokens(
+                [one.prompt_tokens for one in kept],
+                _lognormal(regime.prompt, prompts.standard_normal(num)),
+            ),
+            output_tokens=_tokens(
+                _whole(kept, regime, rest), _lognormal(regime.output, outputs.standard_normal(num))
+            ),
+        )
+
+
+def _kept(requests: Sequence[Request]) -> Sequence[Request]:
+    """Return the last requests, from the first unfinished one on where that is older."""
+    first = next((k for k, one in enumerate(requests) if not one.is_finished), len(requests))
+    return requests[min(first, max(len(requests) - BEFORE, 0)) :]
+
+
+def _whole(kept: Sequence[Request], regime: Regime, rest: np.random.Generator) -> Floats:
+    """Return the answers of the past; what is unfinished is longer than what there is of it."""
+    written = np.array([one.written_tokens for one in kept])
+    drawn = rest.random(len(kept))
+    sigma = max(regime.output.sigma, 1e-6)
+    z = (np.log(np.maximum(written, 1.0) / regime.output.mean) + sigma**2 / 2) / sigma
+    above = -special.ndtri(np.maximum(special.ndtr(-z) * drawn, 1e-300))
+    longer = np.maximum(_lognormal(regime.output, above), written + 1.0)
+    return np.where([one.is_finished for one in kept], written, longer)
+
+
+def _lognormal(lengths: Lengths, normal: Floats) -> Floats:
+    return lengths.mean * np.exp(lengths.sigma * normal - lengths.sigma**2 / 2)
+
+
+def _tokens(past: Sequence[float] | Floats, future: Floats) -> NDArray[np.int64]:
+    whole = np.concatenate([np.asarray(past, np.float64), future])
+    return np.clip(np.rint(whole), 1, MAX_TOKENS).astype(np.int64)
