@@ -49,7 +49,9 @@ class Belief(NamedTuple):
     gaps_cv
         Coefficient of variation of the times between arrivals.
     log_output, weight
-        Shape (M,): means of the logarithm of answers, and how likely each is; rising, adding up to 1.
+        Shape (M,): rising means of the logarithm of answers, and how likely each is, 1 in all.
+    since_s, log_before
+        When the load became what it is, and the mean logarithm of answers to what came before [s].
     """
 
     regime: Regime
@@ -58,6 +60,8 @@ class Belief(NamedTuple):
     gaps_cv: float
     log_output: Floats
     weight: Floats
+    since_s: float
+    log_before: float
 
     def draw(self, num: int) -> list[Regime]:
         """Return *num* loads, equally likely: each figure's quantiles, independently shuffled."""
@@ -98,6 +102,8 @@ def belief_of(estimator: Estimator, written: Sequence[float]) -> Belief:
         gaps_cv=gaps.cv,
         log_output=log_output,
         weight=weight,
+        since_s=estimator.since_s,
+        log_before=middle if output.before is None else output.before[0],
     )
 
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+import numpy as np
 
 from e2llm_opt.adapt.belief import Belief, belief_of
 from e2llm_opt.adapt.regime import Estimator, Regime
@@ -243,29 +244,34 @@ class Controller:
             load_bytes_per_s=caution.load_bytes_per_s,
             start_s=caution.start_s,
         )
-        first = every[:2]
-        tried = sorted(choices, key=lambda one: float(rehearsal.waits(one.plan, first).sum()))
-        stays = float(rehearsal.waits(None, every).mean())
-        waits, best = min(
-            ((float(rehearsal.waits(one.plan, every).mean()), one) for one in tried[:FINAL]),
+        least_s = 0.01 * (self.plan.predicted.latency_s or 0.0)
+
+        def typical(plan: Plan | None, loads: Sequence[int]) -> float:
+            waits = rehearsal.waits(plan, loads)
+            return float(np.exp(np.log(waits + least_s).mean())) - least_s
+
+        tried = sorted(choices, key=lambda one: typical(one.plan, every[:2]))
+        stays_s = typical(None, every)
+        wait_s, best = min(
+            ((typical(one.plan, every), one.plan) for one in tried[:FINAL]),
             key=lambda pair: pair[0],
         )
-        saved, num = stays - waits, rehearsal.num_waiting
-        means = f"{stays / num:.3g} s of waiting become {waits / num:.3g} s at {belief.regime}"
-        if saved <= max(caution.least_gain * stays, 0.01 * best.latency_s * num):
-            return self._stay(f"no plan is so much better: {means}", max(saved, 0.0))
-        action = _action(best.plan, self.plan)
-        self._ran.append((time_s, best.plan))
+        gain_s = max(stays_s - wait_s, 0.0) * belief.regime.rate_per_s * caution.horizon_s
+        means = f"{stays_s:.3g} s of waiting become {wait_s:.3g} s at {belief.regime}"
+        if stays_s - wait_s <= max(caution.least_gain * stays_s, least_s):
+            return self._stay(f"no plan is so much better: {means}", gain_s)
+        action = _action(best, self.plan)
+        self._ran.append((time_s, best))
         return Decision(
             action=action,
             plan=self.plan,
             reason=f"{_WORDS[action].capitalize()}: {means}.",
             regime=belief.regime,
-            gain_s=saved,
+            gain_s=gain_s,
         )
 
     def _choices(self, regime: Regime) -> list[Worth]:
-        """Return other routes and roles of the present replicas, and all plans in all their roles."""
+        """Return other routes and roles of the present replicas; all plans, also in their best roles."""
         judge = Judge(self._problem, regime, self._caution.horizon_s)
         found = [judge.as_it_is(self.plan), judge.best_roles(self.plan)]
         for plan in (*self._plans, *self._replanned(regime)):

@@ -91,20 +91,15 @@ class Rehearsal:
         self._first = before[-1] if before else past.plans[0][1]
         since = past.plans[len(before) :] if before else past.plans[1:]
         self._moves = [(at_s - self._begin_s, plan) for at_s, plan in since]
-        self._regimes = belief.draw(num)
+        self._belief, self._regimes = belief, belief.draw(num)
         self._num_past = len(kept)
         self._arrivals = [
             self._drawn(kept, regime, belief.gaps_cv, seed)
             for seed, regime in enumerate(self._regimes)
         ]
 
-    @property
-    def num_waiting(self) -> float:
-        """Requests whose waits are counted: those to come until the horizon, on average."""
-        return sum(self._horizon_s * one.rate_per_s for one in self._regimes) / len(self._regimes)
-
     def waits(self, plan: Plan | None, loads: Sequence[int]) -> Floats:
-        """Return the waits of all requests, added up, if *plan* takes over now; None: none does.
+        """Return the mean waits from now on if *plan* takes over; None: none does.
 
         Parameters
         ----------
@@ -115,7 +110,8 @@ class Rehearsal:
 
         Returns
         -------
-        Shape (loads,) [s].
+        Shape (loads,), a request that comes until the horizon; waits of those before, as far as
+        they are not over yet, are added to them [s].
         """
         moves = self._moves if plan is None else [*self._moves, (self._now_s, plan)]
         load_bytes_per_s, start_s = self._loading
@@ -124,14 +120,13 @@ class Rehearsal:
 
     def _wait(self, k: int, changes: Changes) -> float:
         arrivals = self._arrivals[k]
-        run = simulate(
-            self._first, self._problem, arrivals, routing=self._routing, changes=changes
-        )
+        run = simulate(self._first, self._problem, arrivals, routing=self._routing, changes=changes)
         waits = np.nan_to_num(run.waiting_time_s, nan=self._horizon_s)
+        is_open = arrivals.arrival_s + waits > self._now_s
+        num = max(self._horizon_s * self._regimes[k].rate_per_s, 1.0)
         future = len(waits) - self._num_past
-        missing = max(self._horizon_s * self._regimes[k].rate_per_s - future, 0.0)
         last = waits[-max(future // 4, 1) :]
-        return float(waits.sum() + missing * last.mean())
+        return float(waits[is_open].sum() + max(num - future, 0.0) * last.mean()) / num
 
     def _drawn(self, kept: Sequence[Request], regime: Regime, cv: float, seed: int) -> Trace:
         """Return requests of the past, the rest of their answers drawn, and of the future."""
@@ -149,9 +144,21 @@ class Rehearsal:
                 _lognormal(regime.prompt, prompts.standard_normal(num)),
             ),
             output_tokens=_tokens(
-                _whole(kept, regime, rest), _lognormal(regime.output, outputs.standard_normal(num))
+                self._whole(kept, regime.output, rest.random(len(kept))),
+                _lognormal(regime.output, outputs.standard_normal(num)),
             ),
         )
+
+    def _whole(self, kept: Sequence[Request], output: Lengths, drawn: Floats) -> Floats:
+        """Return the answers of the past; what is unfinished is longer than what there is of it."""
+        written = np.array([one.written_tokens for one in kept])
+        is_before = np.array([one.arrival_s < self._belief.since_s for one in kept])
+        sigma = max(output.sigma, 1e-6)
+        middle = np.where(is_before, self._belief.log_before, np.log(output.mean) - sigma**2 / 2)
+        z = (np.log(np.maximum(written, 1.0)) - middle) / sigma
+        above = -special.ndtri(np.maximum(special.ndtr(-z) * drawn, 1e-300))
+        longer = np.maximum(np.exp(middle + sigma * above), written + 1.0)
+        return np.where([one.is_finished for one in kept], written, longer)
 
 
 def _kept(requests: Sequence[Request]) -> Sequence[Request]:
@@ -160,21 +167,12 @@ def _kept(requests: Sequence[Request]) -> Sequence[Request]:
     return requests[min(first, max(len(requests) - BEFORE, 0)) :]
 
 
-def _whole(kept: Sequence[Request], regime: Regime, rest: np.random.Generator) -> Floats:
-    """Return the answers of the past; what is unfinished is longer than what there is of it."""
-    written = np.array([one.written_tokens for one in kept])
-    drawn = rest.random(len(kept))
-    sigma = max(regime.output.sigma, 1e-6)
-    z = (np.log(np.maximum(written, 1.0) / regime.output.mean) + sigma**2 / 2) / sigma
-    above = -special.ndtri(np.maximum(special.ndtr(-z) * drawn, 1e-300))
-    longer = np.maximum(_lognormal(regime.output, above), written + 1.0)
-    return np.where([one.is_finished for one in kept], written, longer)
-
-
 def _lognormal(lengths: Lengths, normal: Floats) -> Floats:
-    return lengths.mean * np.exp(lengths.sigma * normal - lengths.sigma**2 / 2)
+    drawn: Floats = lengths.mean * np.exp(lengths.sigma * normal - lengths.sigma**2 / 2)
+    return drawn
 
 
 def _tokens(past: Sequence[float] | Floats, future: Floats) -> NDArray[np.int64]:
     whole = np.concatenate([np.asarray(past, np.float64), future])
-    return np.clip(np.rint(whole), 1, MAX_TOKENS).astype(np.int64)
+    tokens: NDArray[np.int64] = np.clip(np.rint(whole), 1, MAX_TOKENS).astype(np.int64)
+    return tokens

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from e2llm_opt.adapt.regime import Regime
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.problem import Problem, Role
 from e2llm_opt.search import assemble
@@ -13,7 +12,8 @@ from e2llm_opt.search.search import Search
 from e2llm_opt.search.standing import Standing, cuts_of
 
 if TYPE_CHECKING:
-    from e2llm_opt.plan.plan import Plan, Predicted
+    from e2llm_opt.adapt.regime import Regime
+    from e2llm_opt.plan.plan import Plan
     from e2llm_opt.search.evaluate import Outcome
 
 
