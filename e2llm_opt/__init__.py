@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from e2llm_opt.adapt.controller import Caution as Caution
+    from e2llm_opt.adapt.caution import Caution as Caution
     from e2llm_opt.adapt.controller import Controller as Controller
     from e2llm_opt.adapt.controller import Decision as Decision
     from e2llm_opt.adapt.regime import Regime as Regime
@@ -120,7 +120,7 @@ _HOME = {
     "AdviceRow": "advise.advice",
     "AdviceTerms": "advise.advice",
     "Calibration": "calibrate.calibration",
-    "Caution": "adapt.controller",
+    "Caution": "adapt.caution",
     "Changes": "simulate.changes",
     "ComparisonRow": "compare",
     "ComparisonTerms": "compare",

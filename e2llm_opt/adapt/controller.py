@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from e2llm_opt.adapt.belief import Belief, belief_of
+from e2llm_opt.adapt.caution import Caution
 from e2llm_opt.adapt.regime import Estimator, Regime
 from e2llm_opt.adapt.rehearsal import Past, Rehearsal
 from e2llm_opt.adapt.repertoire import Repertoire, shape_of
 from e2llm_opt.adapt.stream import MEMORY
-from e2llm_opt.adapt.worth import Judge, Worth
+from e2llm_opt.adapt.worth import Judge
 from e2llm_opt.errors import InputError
 from e2llm_opt.plan.plan import Plan
-from e2llm_opt.simulate.changes import LOAD_BYTES_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from e2llm_opt.problem import Problem
-    from e2llm_opt.simulate.simulate import Routing
+
+    Floats = NDArray[np.float64]
 
 Action = Literal["stay", "routing", "roles", "plan"]
 
@@ -33,46 +36,6 @@ _WORDS: Final = {
     "roles": "other roles, no layer moves",
     "plan": "another plan",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caution:
-    """When a controller moves, and when it does not.
-
-    Parameters
-    ----------
-    horizon_s
-        How long a regime is taken to last: what a move saves is counted until then [s].
-    least_requests
-        Requests of a new regime that are seen before anything is decided. Plans are compared again
-        when there are twice as many, and so on up to 400.
-    every_s
-        How often plans are compared where nothing abrupt happens [s].
-    least_change
-        Share by which the rate or a mean length differs, or plans are not compared again.
-    least_gain
-        Share of the waits until the horizon that a move saves at least, its own costs included.
-    loads
-        Loads that are likely after what was seen, in which plans are tried.
-    replans
-        Whether a plan is made for a load that is new, beside those of the repertoire; `decide` then
-        takes as long as that, seconds for some devices.
-    routing
-        How requests are routed, as ``simulate`` has it; only with ``plan`` do other routes matter.
-    load_bytes_per_s, start_s
-        What a replica takes to load, and to start, as in ``Changes``.
-    """
-
-    horizon_s: float = 3600.0
-    least_requests: int = 8
-    every_s: float = 60.0
-    least_change: float = 0.1
-    least_gain: float = 0.3
-    loads: int = 8
-    replans: bool = False
-    routing: Routing = "shortest-wait"
-    load_bytes_per_s: float = LOAD_BYTES_PER_S
-    start_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +193,7 @@ class Controller:
 
     def _compare(self, time_s: float, belief: Belief) -> Decision:
         """Try what could be run from now on, and take the best of it where that saves enough."""
-        caution, every = self._caution, range(self._caution.loads)
+        caution = self._caution
         choices = self._choices(belief.regime)
         if not choices:
             return self._stay(f"no other plan serves {belief.regime}")
@@ -238,24 +201,20 @@ class Controller:
             self._problem,
             Past(time_s, self._estimator.requests, self._ran),
             belief,
-            num=caution.loads,
-            horizon_s=caution.horizon_s,
-            routing=caution.routing,
-            load_bytes_per_s=caution.load_bytes_per_s,
-            start_s=caution.start_s,
+            choices,
+            caution,
         )
         least_s = 0.01 * (self.plan.predicted.latency_s or 0.0)
-
-        def typical(plan: Plan | None, loads: Sequence[int]) -> float:
-            waits = rehearsal.waits(plan, loads)
-            return float(np.exp(np.log(waits + least_s).mean())) - least_s
-
-        tried = sorted(choices, key=lambda one: typical(one.plan, every[:2]))
-        stays_s = typical(None, every)
-        wait_s, best = min(
-            ((typical(one.plan, every), one.plan) for one in tried[:FINAL]),
-            key=lambda pair: pair[0],
-        )
+        waits = [(one, np.zeros(0)) for one in choices]
+        known, most = 0, len(waits)
+        while known < caution.loads:
+            loads = range(known, min(max(2 * known, 2), caution.loads))
+            waits = [(one, np.append(own, rehearsal.waits(one, loads))) for one, own in waits]
+            waits.sort(key=lambda pair: _typical(pair[1], least_s))
+            known, most = loads.stop, max(most // 3, FINAL)
+            waits = waits[:most]
+        best, wait_s = waits[0][0], _typical(waits[0][1], least_s)
+        stays_s = _typical(rehearsal.waits(None, range(caution.loads)), least_s)
         gain_s = max(stays_s - wait_s, 0.0) * belief.regime.rate_per_s * caution.horizon_s
         means = f"{stays_s:.3g} s of waiting become {wait_s:.3g} s at {belief.regime}"
         if stays_s - wait_s <= max(caution.least_gain * stays_s, least_s):
@@ -270,13 +229,13 @@ class Controller:
             gain_s=gain_s,
         )
 
-    def _choices(self, regime: Regime) -> list[Worth]:
-        """Return other routes and roles of the present replicas; all plans, also in their best roles."""
+    def _choices(self, regime: Regime) -> list[Plan]:
+        """Return other routes and roles of what runs, and all plans, also in their best roles."""
         judge = Judge(self._problem, regime, self._caution.horizon_s)
         found = [judge.as_it_is(self.plan), judge.best_roles(self.plan)]
         for plan in (*self._plans, *self._replanned(regime)):
             found += [judge.as_it_is(plan), judge.best_roles(plan)]
-        different = {self._runs(one.plan): one for one in found if one is not None}
+        different = {self._runs(one.plan): one.plan for one in found if one is not None}
         different.pop(self._runs(self.plan), None)
         return list(different.values())
 
@@ -300,6 +259,11 @@ class Controller:
 
         found = plan(regime.problem(self._problem), finals=Finals(arrivals=()))
         return (found,) if isinstance(found, Plan) else ()
+
+
+def _typical(waits: Floats, least_s: float) -> float:
+    """Return the geometric mean, in which no load counts for all, and nothing below a least wait."""
+    return float(np.exp(np.log(waits + least_s).mean())) - least_s
 
 
 def _action(new: Plan, old: Plan) -> Action:

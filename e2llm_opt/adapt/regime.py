@@ -7,6 +7,8 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from e2llm_opt.adapt.stream import MEMORY, Stream
 from e2llm_opt.errors import InputError
 from e2llm_opt.workload.workload import Lengths
@@ -162,18 +164,18 @@ class Estimator:
         self._known.pop(number - KNOWN, None)
         self._next += 1
         is_other = last_s is not None and self.gaps.add(time_s - last_s)
-        has_changed = self.prompt.add(prompt_tokens)
-        if has_changed:
-            self.gaps.restart(self.prompt.num)
-        elif is_other:
-            self.prompt.restart(self.gaps.num)
-        if has_changed or is_other:
+        if self.prompt.add(prompt_tokens) or is_other:
             self._begin()
         return number
 
     def _begin(self) -> None:
-        """Forget all answers but those to requests that came since arrivals changed."""
-        since = self.requests[-self.num :]
+        """Forget all from before arrivals or prompts changed, and answers to what came then."""
+        gaps, prompts = self.gaps.gains(), self.prompt.gains()
+        most = min(len(gaps), len(prompts))
+        num = 1 + int(np.argmax(gaps[:most] + prompts[:most]))
+        self.gaps.restart(num)
+        self.prompt.restart(num)
+        since = self.requests[-num:]
         self.since_s = since[0].arrival_s
         self.num_changes += 1
         self.output.clear()
@@ -185,6 +187,7 @@ class Estimator:
     def _answer(self, request: Request) -> None:
         self._answered_s.append(request.arrival_s)
         if self.output.add(request.written_tokens):
+            self.output.restart(1 + int(np.argmax(self.output.gains())))
             self.since_s = min(list(self._answered_s)[-self.output.num :])
             self.num_changes += 1
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from scipy import special
 
+from e2llm_opt.simulate.cast import Cast, cast_of, costs_for
 from e2llm_opt.simulate.changes import Changes
-from e2llm_opt.simulate.simulate import simulate
+from e2llm_opt.simulate.simulate import Simulator
 from e2llm_opt.workload.trace import MAX_TOKENS, Trace
 
 if TYPE_CHECKING:
@@ -17,16 +18,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from e2llm_opt.adapt.belief import Belief
+    from e2llm_opt.adapt.caution import Caution
     from e2llm_opt.adapt.regime import Regime, Request
     from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
-    from e2llm_opt.simulate.simulate import Routing
     from e2llm_opt.workload.workload import Lengths
 
     Floats = NDArray[np.float64]
 
 BEFORE: Final = 200
-"""Requests of the past that a rehearsal begins with, or more where older ones are unfinished."""
+"""Requests before now, and before the last move, that a rehearsal begins with; or more where older
+ones are unfinished."""
 FUTURE: Final = 1000
 """Most requests that are drawn; what is missing until the horizon waits as the last of them do."""
 
@@ -52,7 +54,7 @@ class Past(NamedTuple):
 class Rehearsal:
     """Runs what was seen of late, and then loads that are likely, under one plan or another.
 
-    All plans are tried with the same requests.
+    All plans are tried with the same requests, and those that run may be one of them.
 
     Parameters
     ----------
@@ -62,12 +64,10 @@ class Rehearsal:
         What has happened so far.
     belief
         What is known of the load.
-    num
-        Loads that are tried.
-    horizon_s
-        Until when waits are counted [s].
-    routing, load_bytes_per_s, start_s
-        As ``simulate`` and ``Changes`` have them.
+    plans
+        What may be tried.
+    caution
+        How many loads are tried, until when waits are counted, and what a move takes.
     """
 
     def __init__(
@@ -75,36 +75,34 @@ class Rehearsal:
         problem: Problem,
         past: Past,
         belief: Belief,
-        *,
-        num: int,
-        horizon_s: float,
-        routing: Routing,
-        load_bytes_per_s: float,
-        start_s: float,
+        plans: Sequence[Plan],
+        caution: Caution,
     ) -> None:
-        self._problem, self._routing, self._horizon_s = problem, routing, horizon_s
-        self._loading = load_bytes_per_s, start_s
-        kept = _kept(past.requests)
+        self._problem, self._caution = problem, caution
+        self._horizon_s = caution.horizon_s
+        kept = _kept(past)
         self._begin_s = kept[0].arrival_s if kept else past.now_s
         self._now_s = past.now_s - self._begin_s
         before = [plan for at_s, plan in past.plans if at_s <= self._begin_s]
         self._first = before[-1] if before else past.plans[0][1]
         since = past.plans[len(before) :] if before else past.plans[1:]
         self._moves = [(at_s - self._begin_s, plan) for at_s, plan in since]
-        self._belief, self._regimes = belief, belief.draw(num)
+        self._belief, self._regimes = belief, belief.draw(caution.loads)
         self._num_past = len(kept)
         self._arrivals = [
             self._drawn(kept, regime, belief.gaps_cv, seed)
             for seed, regime in enumerate(self._regimes)
         ]
+        self._costs = costs_for([self._first, *(plan for _, plan in since), *plans], problem)
+        self._simulators = [Simulator(self._costs, arrivals) for arrivals in self._arrivals]
 
     def waits(self, plan: Plan | None, loads: Sequence[int]) -> Floats:
-        """Return the mean waits from now on if *plan* takes over; None: none does.
+        """Return the mean waits from now on if one of the plans takes over; None: none does.
 
         Parameters
         ----------
         plan
-            To take over.
+            One of those given.
         loads
             Which of the loads are tried.
 
@@ -114,13 +112,22 @@ class Rehearsal:
         they are not over yet, are added to them [s].
         """
         moves = self._moves if plan is None else [*self._moves, (self._now_s, plan)]
-        load_bytes_per_s, start_s = self._loading
-        changes = Changes(plans=moves, load_bytes_per_s=load_bytes_per_s, start_s=start_s)
-        return np.array([self._wait(k, changes) for k in loads])
+        changes = Changes(
+            plans=moves,
+            load_bytes_per_s=self._caution.load_bytes_per_s,
+            start_s=self._caution.start_s,
+        )
+        cast = cast_of(self._first, self._problem, changes, self._costs)
+        return np.array([self._wait(k, cast) for k in loads])
 
-    def _wait(self, k: int, changes: Changes) -> float:
+    def _wait(self, k: int, cast: Cast) -> float:
         arrivals = self._arrivals[k]
-        run = simulate(self._first, self._problem, arrivals, routing=self._routing, changes=changes)
+        run = self._simulators[k].run(
+            cast.actors,
+            route_rates=cast.route_rates,
+            how=(self._caution.routing, False, 0),
+            timeline=cast.timeline,
+        )
         waits = np.nan_to_num(run.waiting_time_s, nan=self._horizon_s)
         is_open = arrivals.arrival_s + waits > self._now_s
         num = max(self._horizon_s * self._regimes[k].rate_per_s, 1.0)
@@ -161,10 +168,12 @@ class Rehearsal:
         return np.where([one.is_finished for one in kept], written, longer)
 
 
-def _kept(requests: Sequence[Request]) -> Sequence[Request]:
-    """Return the last requests, from the first unfinished one on where that is older."""
-    first = next((k for k, one in enumerate(requests) if not one.is_finished), len(requests))
-    return requests[min(first, max(len(requests) - BEFORE, 0)) :]
+def _kept(past: Past) -> Sequence[Request]:
+    """Return the last requests: what is unfinished, and what the last move had to wait for."""
+    requests, moved_s = past.requests, past.plans[-1][0]
+    unfinished = next((k for k, one in enumerate(requests) if not one.is_finished), len(requests))
+    moved = sum(one.arrival_s < moved_s for one in requests)
+    return requests[max(min(unfinished, len(requests) - BEFORE, moved - BEFORE), 0) :]
 
 
 def _lognormal(lengths: Lengths, normal: Floats) -> Floats:

@@ -12,8 +12,14 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, Final, Literal
 
+import numpy as np
+
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from e2llm_opt.workload.workload import Lengths
+
+    Floats = NDArray[np.float64]
 
 MEMORY: Final = 400
 """Observations that a mean goes by, once there are so many."""
@@ -61,7 +67,6 @@ class Stream:
         self._log = math.log(start.mean) - 0.5 * start.sigma**2
         self._log_square = self._log**2 + start.sigma**2
         self._sums = [0.0, 0.0]
-        self._since = [0, 0]
         self._recent: deque[float] = deque(maxlen=MEMORY)
 
     @property
@@ -84,29 +89,42 @@ class Stream:
     def add(self, value: float) -> bool:
         """Take one observation in; return whether the stream has changed.
 
-        Then all before the change is forgotten: the CUSUM that says so was zero there last.
+        Then call :meth:`restart`, with the number of observations since :meth:`gains` are largest.
         """
         if self.num >= LEAST:
             for k, ratio in enumerate(self._ratios(value)):
                 self._sums[k] = max(self._sums[k] + ratio, 0.0)
-                self._since[k] = self._since[k] + 1 if self._sums[k] > 0 else 0
         self._recent.append(value)
-        changed = [k for k in (0, 1) if self._sums[k] >= THRESHOLD]
-        if not changed:
-            self._count(value)
-            return False
-        kept = list(self._recent)[-max(self._since[k] for k in changed) :]
-        self._begin(kept)
-        self.before = None
-        return True
+        self._count(value)
+        return max(self._sums) >= THRESHOLD
+
+    def gains(self) -> Floats:
+        """Return how much likelier it is that the last observations have a mean of their own.
+
+        Returns
+        -------
+        Shape (observations,): log likelihood ratio to one mean for all, where the last one, the
+        last two, … have one and those before them another.
+        """
+        is_gaps = self._kind == "gaps"
+        last = np.maximum(np.array(self._recent)[::-1], 1e-9)
+        last = last if is_gaps else np.log(last)
+        own = np.arange(1, len(last) + 1)
+        others = len(last) - own
+        mean: Floats = np.cumsum(last) / own
+        other: Floats = (last.sum() - np.cumsum(last)) / np.maximum(others, 1)
+        if is_gaps:
+            each = own * np.log(mean) + others * np.log(np.where(others > 0, other, 1.0))
+            gains: Floats = len(last) * math.log(float(last.mean())) - each
+            return gains / max(1.0, self.cv**2)
+        between: Floats = ((mean - other) / self._sigma) ** 2
+        return 0.5 * own * others / len(last) * between
 
     def restart(self, num: int) -> None:
-        """Forget all but the last *num* observations: something else has changed then."""
-        self._begin(list(self._recent)[-max(num, 1) :])
-
-    def _begin(self, kept: list[float]) -> None:
-        self._cv, self.num = self.cv, 0
-        self._sums, self._since = [0.0, 0.0], [0, 0]
+        """Forget all but the last *num* observations."""
+        kept = list(self._recent)[-max(num, 1) :]
+        self._cv, self.num, self.before = self.cv, 0, None
+        self._sums = [0.0, 0.0]
         self._recent = deque(kept, maxlen=MEMORY)
         for one in kept:
             self._count(one)
@@ -116,7 +134,7 @@ class Stream:
         if self.num:
             self.before = self._log, self._sigma / math.sqrt(min(self.num, MEMORY))
         self._cv, self.num = self.cv, 0
-        self._sums, self._since = [0.0, 0.0], [0, 0]
+        self._sums = [0.0, 0.0]
         self._recent.clear()
 
     def _count(self, value: float) -> None:

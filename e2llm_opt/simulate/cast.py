@@ -86,8 +86,10 @@ def _rows(plan: Plan, problem: Problem) -> dict[str, int]:
     return rows
 
 
-def cast_of(plan: Plan, problem: Problem, changes: Changes | None) -> Cast:
-    """Return the replicas of a run that begins with *plan*.
+def cast_of(
+    plan: Plan, problem: Problem, changes: Changes | None, costs: Costs | None = None
+) -> Cast:
+    """Return the replicas of a run that begins with *plan*; *costs* where they are made already.
 
     A replica that several plans have - the same role, layers, slots and spilled layers - is one;
     others of later plans are called ``r0@600``, by the time from which their plan is used.
@@ -98,7 +100,7 @@ def cast_of(plan: Plan, problem: Problem, changes: Changes | None) -> Cast:
         When a plan names unknown devices.
     """
     later_plans = [] if changes is None else [later for _, later in changes.plans]
-    costs = costs_for([plan, *later_plans], problem)
+    costs = costs or costs_for([plan, *later_plans], problem)
     actors = actors_of(plan, problem, costs)
     names = [replica.id for replica in plan.replicas]
     rates = _route_rates(plan, range(len(actors)))
