@@ -40,7 +40,7 @@ class Caution:
     """
 
     horizon_s: float = 3600.0
-    least_requests: int = 8
+    least_requests: int = 16
     every_s: float = 60.0
     least_change: float = 0.1
     least_gain: float = 0.3

@@ -13,7 +13,7 @@ from e2llm_opt.adapt.caution import Caution
 from e2llm_opt.adapt.regime import Estimator, Regime
 from e2llm_opt.adapt.rehearsal import Past, Rehearsal
 from e2llm_opt.adapt.repertoire import Repertoire, shape_of
-from e2llm_opt.adapt.stream import MEMORY
+from e2llm_opt.adapt.stream import LEAST
 from e2llm_opt.adapt.worth import Judge
 from e2llm_opt.errors import InputError
 from e2llm_opt.plan.plan import Plan
@@ -95,7 +95,7 @@ class Controller:
         self._ran: list[tuple[float, Plan]] = [(-math.inf, plan)]
         self._estimator = Estimator(Regime.of(problem))
         self._asked_s = -math.inf
-        self._num_changes, self._next_num = 0, self._caution.least_requests
+        self._num_changes, self._next_num = 0, LEAST
         self._judged: Regime | None = None
 
     @property
@@ -167,7 +167,7 @@ class Controller:
             self._num_changes, self._next_num = estimator.num_changes, caution.least_requests
         if estimator.num < caution.least_requests:
             return self._stay("too few requests of this load have been seen to judge it")
-        is_learning = self._next_num <= min(estimator.num, MEMORY)
+        is_learning = self._next_num <= estimator.num
         if not is_learning and time_s - self._asked_s < caution.every_s:
             return self._stay("plans were compared a moment ago")
         self._asked_s = time_s
