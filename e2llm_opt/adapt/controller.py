@@ -158,11 +158,16 @@ class Controller:
         Raises
         ------
         InputError
-            When the time is not a number.
+            When the time is not a number, or before that of a request or a move.
         """
         if not math.isfinite(time_s):
             raise InputError(f"the time must be finite, got {time_s:g}.")
         estimator, caution = self._estimator, self._caution
+        last_s = max(estimator.last_s, self._ran[-1][0])
+        if time_s < last_s:
+            raise InputError(f"questions must come in order: {time_s:g} s after {last_s:g} s.")
+        if time_s == self._ran[-1][0]:
+            return self._stay("a plan was taken at this moment")
         if estimator.num_changes > self._num_changes:
             self._num_changes, self._next_num = estimator.num_changes, caution.least_requests
         if estimator.num < caution.least_requests:
@@ -243,12 +248,14 @@ class Controller:
         """Return what plans have in common between which there is nothing to choose."""
         if self._caution.routing != "plan":
             return shape_of(plan)
-        stages = {r.id: (r.role, r.stages) for r in plan.replicas}
-        whole = sum(route.rate_per_s for route in plan.routes)
-        return shape_of(plan), frozenset(
-            (stages[one.prefill], stages[one.decode], round(one.rate_per_s / whole, 2))
-            for one in plan.routes
-        )
+        what = {r.id: (r.role, *((s.devices, s.layers) for s in r.stages)) for r in plan.replicas}
+        whole = sum(r.arrival_rate_per_s for r in plan.replicas) or 1.0
+        shares: dict[object, float] = {
+            what[r.id]: r.arrival_rate_per_s / whole for r in plan.replicas
+        }
+        for one in plan.routes:
+            shares[what[one.prefill], what[one.decode]] = one.rate_per_s / whole
+        return shape_of(plan), frozenset((way, round(own, 2)) for way, own in shares.items())
 
     def _replanned(self, regime: Regime) -> Sequence[Plan]:
         """Return a plan for the load as it is now."""
@@ -262,7 +269,7 @@ class Controller:
 
 
 def _typical(waits: Floats, least_s: float) -> float:
-    """Return the geometric mean, in which no load counts for all, and nothing below a least wait."""
+    """Return the geometric mean: no load counts for all, and nothing below a least wait."""
     return float(np.exp(np.log(waits + least_s).mean())) - least_s
 
 

@@ -132,6 +132,11 @@ class Estimator:
         return min(self.gaps.num, self.prompt.num)
 
     @property
+    def last_s(self) -> float:
+        """When the last request came; -inf: none has [s]."""
+        return self._known[self._next - 1].arrival_s if self._known else -math.inf
+
+    @property
     def requests(self) -> list[Request]:
         """The last thousand requests, in the order of their arrival."""
         return list(self._known.values())
@@ -154,8 +159,8 @@ class Estimator:
         InputError
             When it came before the one before it, or has no prompt.
         """
-        last_s = self._known[self._next - 1].arrival_s if self._known else None
-        if last_s is not None and time_s < last_s:
+        last_s = self.last_s
+        if not time_s >= last_s:
             raise InputError(f"requests must come in order: {time_s:g} s after {last_s:g} s.")
         if not prompt_tokens >= 1:
             raise InputError(f"a prompt has at least one token, got {prompt_tokens:g}.")
@@ -163,7 +168,7 @@ class Estimator:
         self._known[number] = Request(time_s, prompt_tokens)
         self._known.pop(number - KNOWN, None)
         self._next += 1
-        is_other = last_s is not None and self.gaps.add(time_s - last_s)
+        is_other = last_s > -math.inf and self.gaps.add(time_s - last_s)
         if self.prompt.add(prompt_tokens) or is_other:
             self._begin()
         return number

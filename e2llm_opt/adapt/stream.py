@@ -115,8 +115,8 @@ class Stream:
         other: Floats = (last.sum() - np.cumsum(last)) / np.maximum(others, 1)
         if is_gaps:
             each = own * np.log(mean) + others * np.log(np.where(others > 0, other, 1.0))
-            gains: Floats = len(last) * math.log(float(last.mean())) - each
-            return gains / max(1.0, self.cv**2)
+            whole = len(last) * math.log(float(last.mean()))
+            return np.asarray((whole - each) / max(1.0, self.cv**2), np.float64)
         between: Floats = ((mean - other) / self._sigma) ** 2
         return 0.5 * own * others / len(last) * between
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from e2llm_opt import InputError, Lengths, Regime
-from e2llm_opt.adapt.regime import Estimator
+from e2llm_opt.adapt.regime import KNOWN, Estimator
 from e2llm_opt.adapt.stream import LEAST, MEMORY, PRIOR, Stream
 
 START = Lengths(mean=500.0, cv=0.5)
@@ -78,7 +80,10 @@ def test_a_change_is_found_in_a_few_requests_and_the_past_forgotten() -> None:
     drawn = lognormal(4000.0, 0.5, 400, 3)
     delay = next(k for k, value in enumerate(drawn, start=1) if stream.add(value))
     assert delay <= 10
-    assert stream.num <= delay + 5
+    since = 1 + int(np.argmax(stream.gains()))
+    assert abs(since - delay) <= 1
+    stream.restart(since)
+    assert stream.num == since
     assert stream.mean > 2000.0
 
 
@@ -101,25 +106,112 @@ def test_a_stationary_stream_has_hardly_any_false_alarm(seed: int) -> None:
     times = np.cumsum(rng.exponential(2.0, 20_000))
     prompts, outputs = lognormal(500.0, 0.5, 20_000, seed), lognormal(500.0, 0.5, 20_000, seed + 9)
     for time_s, prompt, output in zip(times, prompts, outputs, strict=True):
-        estimator.arrive(time_s, max(prompt, 1.0))
-        estimator.finish(max(output, 1.0), time_s)
+        estimator.finish(estimator.arrive(time_s, max(prompt, 1.0)), max(output, 1.0))
     assert estimator.num_changes <= 1
-    assert estimator.regime.rate_per_s == pytest.approx(0.5, rel=0.2)
+    assert 1.0 / estimator.gaps.mean == pytest.approx(0.5, rel=0.2)
+
+
+def two_segments(values: np.ndarray, kind: str, sigma: float) -> int:
+    """Return how many of the last values have another mean, by the densities of all splits."""
+
+    def log_density(part: np.ndarray) -> float:
+        if len(part) == 0:
+            return 0.0
+        if kind == "gaps":
+            return float(stats.expon(scale=part.mean()).logpdf(part).sum())
+        logs = np.log(part)
+        return float(stats.norm(logs.mean(), sigma).logpdf(logs).sum())
+
+    splits = [log_density(values[:-n]) + log_density(values[-n:]) for n in range(1, len(values))]
+    return 1 + int(np.argmax(splits))
+
+
+@given(
+    kind=st.sampled_from(["lengths", "gaps"]),
+    before=st.integers(5, 80),
+    after=st.integers(1, 30),
+    factor=st.sampled_from([0.1, 0.3, 4.0, 20.0]),
+    seed=st.integers(0, 99),
+)
+def test_a_change_was_where_two_means_are_likeliest(
+    kind: Literal["lengths", "gaps"], before: int, after: int, factor: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    values = (
+        rng.lognormal(5.0, 0.4, before + after)
+        if kind == "lengths"
+        else rng.exponential(2.0, before + after)
+    )
+    values[before:] *= factor
+    stream = Stream(kind, Lengths(mean=float(values.mean()), cv=1.0))
+    for value in values:
+        stream.add(value)
+    gains = stream.gains()
+    assert len(gains) == before + after
+    assert gains[-1] == pytest.approx(0.0, abs=1e-6)  # all of one mean: nothing is gained
+    assert 1 + int(np.argmax(gains[:-1])) == two_segments(values, kind, 1.0)
+
+
+def test_arrivals_and_prompts_tell_together_when_all_changed() -> None:
+    """Four old gaps would make the new rate a third of what it is."""
+    estimator = Estimator(Regime(rate_per_s=0.1, prompt=START, output=START))
+    rng = np.random.default_rng(3)
+    time_s = 0.0
+    for prompt in lognormal(500.0, 0.5, 200, 5):
+        time_s += rng.exponential(10.0)
+        estimator.arrive(time_s, prompt)
+    began_s = time_s
+    for prompt in lognormal(4000.0, 0.5, 30, 6):
+        time_s += rng.exponential(1.0)
+        estimator.arrive(time_s, prompt)
+    assert estimator.num_changes == 1
+    assert estimator.num == 30
+    assert began_s < estimator.since_s < began_s + 5.0
+    assert 1.0 / estimator.gaps.mean == pytest.approx(1.0, rel=0.5)
 
 
 def test_answers_of_the_load_before_say_nothing_of_the_new_one() -> None:
     estimator = Estimator(Regime(rate_per_s=1.0, prompt=START, output=START))
     for k, prompt in enumerate(lognormal(500.0, 0.5, 200, 5)):
-        estimator.arrive(float(k), prompt)
-        estimator.finish(500.0, float(k))
+        number = estimator.arrive(float(k), prompt)
+        if k < 190:
+            estimator.finish(number, 500.0)
     k = 200
-    while not estimator.arrive(float(k), 20_000.0):
+    while not estimator.num_changes:
+        number = estimator.arrive(float(k), 20_000.0)
         k += 1
-    assert estimator.num_answers == 0
-    assert not estimator.finish(500.0, 100.0)
-    assert estimator.num_answers == 0
-    estimator.finish(30.0, float(k))
-    assert estimator.num_answers == 1
+    assert estimator.since_s == 200.0
+    assert estimator.output.num == 0
+    assert estimator.output.before is not None
+    estimator.finish(195, 500.0)
+    assert estimator.output.num == 0
+    estimator.progress(number, 12.0)
+    estimator.progress(196, 12.0)
+    assert estimator.written == [12.0]
+    estimator.finish(number, 30.0)
+    assert (estimator.output.num, estimator.written) == (1, [])
+
+
+def test_answers_that_were_short_enough_to_be_finished_before_the_alarm_count() -> None:
+    estimator = Estimator(Regime(rate_per_s=1.0, prompt=START, output=START))
+    for k, prompt in enumerate(lognormal(500.0, 0.5, 200, 5)):
+        estimator.finish(estimator.arrive(float(k), prompt), 500.0)
+    k = 200
+    while not estimator.num_changes:
+        estimator.finish(estimator.arrive(float(k), 20_000.0), 30.0)
+        k += 1
+    assert estimator.output.num == k - 200
+    assert math.exp(estimator.output.log_mean) == pytest.approx(30.0)
+
+
+def test_longer_answers_alone_are_a_change_too() -> None:
+    estimator = Estimator(Regime(rate_per_s=1.0, prompt=START, output=START))
+    lengths = [*lognormal(500.0, 0.5, 200, 7), *lognormal(5000.0, 0.5, 20, 8)]
+    for k, length in enumerate(lengths):
+        estimator.finish(estimator.arrive(float(k), 500.0), length)
+    assert estimator.num_changes == 1
+    assert estimator.since_s == pytest.approx(200.0, abs=2.0)
+    assert estimator.output.num == pytest.approx(20, abs=2)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +223,22 @@ def test_nonsense_is_refused(time_s: float, prompt: float, words: str) -> None:
     with pytest.raises(InputError, match=words):
         estimator.arrive(time_s, prompt)
     with pytest.raises(InputError, match="at least one token"):
-        estimator.finish(0.0)
+        estimator.finish(0, 0.0)
+    with pytest.raises(InputError, match="no request 7"):
+        estimator.finish(7, 10.0)
+    with pytest.raises(InputError, match="no request -1"):
+        estimator.progress(-1, 10.0)
+
+
+def test_of_a_request_long_ago_nothing_is_known_any_more() -> None:
+    estimator = Estimator(Regime(rate_per_s=1.0, prompt=START, output=START))
+    for k in range(KNOWN + 1):
+        estimator.arrive(float(k), 500.0)
+    before = estimator.output.num
+    estimator.finish(0, 10.0)
+    estimator.finish(1, 10.0)
+    assert estimator.output.num == before + 1
+    assert len(estimator.requests) == KNOWN
 
 
 def test_few_observations_find_nothing() -> None:
