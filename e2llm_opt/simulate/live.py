@@ -307,14 +307,22 @@ class Live:
     def _route(self, now: float) -> bool:
         """Route what no replica could take before, in the order of arrival.
 
-        Says whether that was cut short by a replica that is drained now.
+        Prompts that look for a decoder again come first. Says whether a replica that is being
+        drained became empty by that, before which it stops.
         """
         from e2llm_opt.simulate.kernel import run  # noqa: PLC0415 - numba takes long to load
 
         w, held = self._w, np.flatnonzero(self._w.requests["entry"][: self._num] < 0)
         w.requests["arrival"][held] = now
         self._note_next()
-        return bool(run(w._replace(order=held), 0, len(held), now)[0] < len(held))
+        before = self._empty()
+        run(w._replace(order=held), 0, len(held), now)
+        return not self._empty() <= before
+
+    def _empty(self) -> set[int]:
+        """Return the replicas that are being drained and have no more to do."""
+        a = self._w.replicas
+        return set(np.flatnonzero((a["leaves"] == 1) & (a["pending"] == 0)).tolist())
 
     def _note_next(self) -> None:
         """Note when something happens next, at each replica and in each block of them."""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from e2llm_opt import Changes, Problem, simulate
+from e2llm_opt import Changes, Failure, Problem, simulate
 from e2llm_opt.simulate import live
 from tests.oracles import World
 from tests.simulate import small
 from tests.simulate.cases import Case
 from tests.simulate.live_cases import LiveCase, assert_same
 from tests.simulate.simpy_live import Moment
-from tests.simulate.small import ON_DESKTOP, plan, trace
+from tests.simulate.small import ON_DESKTOP, ON_MAC, plan, trace
 from tests.simulate.times import Replica, Times
 
 if TYPE_CHECKING:
@@ -143,3 +143,37 @@ def test_what_arrives_as_a_replica_is_drained_finds_the_next_one(
     assert [run.names[r] for r in run.entry] == ["r0", "r0@0.4", "r0@0.4"]
     pause = times(small.problem()).pause(on("desktop", "MIXED"), 300)
     assert run.wait_prefill_s.tolist() == pytest.approx([0.0, 0.1, pause])
+
+
+# ---------------------------------------------------------------- a decoder that opens
+
+
+def test_prompts_that_are_done_as_a_decoder_opens_go_there() -> None:
+    """The last prompt of a replica that is being drained is done as the only decoder opens."""
+    old = plan(("PREFILL", ON_DESKTOP), ("DECODE", ON_MAC))
+    prefill, decode = old.replicas
+    new = replace(old, replicas=(replace(prefill, max_context_tokens=2048), decode))
+    requests = (0.0, 900, 20), (0.0, 900, 20)
+    done_s = float(simulate(old, small.problem(), trace(*requests)).ttft_s[1])
+    half_s = 0.5 * done_s
+    run = simulate(
+        old,
+        small.problem(),
+        trace(*requests, (10.0, 300, 10)),
+        changes=Changes(
+            failures=[Failure(device="mac-mini", at_s=0.01, recover_s=half_s)],
+            plans=[(0.02, new)],
+            load_bytes_per_s=math.inf,
+            start_s=half_s,
+        ),
+    )
+    assert run.course is not None
+    assert run.course.retries.tolist() == [0, 0, 0]
+    assert [run.names[r] for r in run.entry] == ["r0", "r0", "r0@0.02"]
+    moved_s = float(max(run.ttft_s[:2] + run.wait_kv_s[:2]))
+    spans = {
+        (run.names[span.row], str(span.state)): (span.from_s, span.until_s)
+        for span in run.course.spans
+    }
+    assert spans["r0", "draining"] == pytest.approx((0.02, moved_s))
+    assert spans["r0@0.02", "loading"] == pytest.approx((moved_s, moved_s + half_s))
