@@ -443,4 +443,4 @@ def run(w: Run, first: int, until: int, stop: float) -> tuple[np.int64, float]:
         if b >= 0:
             _note_next(w, b)
         if r >= 0 and w.replicas[r].leaves and w.replicas[r].pending == 0:
-            until, stop = i, soonest  # and what else happens at this moment
+            until, stop = int(i), soonest  # and what else happens at this moment

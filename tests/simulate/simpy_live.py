@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.simulate.simpy_model import Decoder, Model, Prefiller, Request
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tests.oracles import World
     from tests.simulate.simpy_model import Process
     from tests.simulate.times import Replica
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class LiveModel(Model):
         self.wanted = list(begin)
         self.down: set[int] = set()
         self.due: list[Moment] = []
+        self.done: list[Attempt] = []
         self.held: list[int] = []
         self.num_opened = 0
         self.stranded: dict[int, list[Attempt]] = {r: [] for r in self.prefillers}
@@ -84,28 +88,29 @@ class LiveModel(Model):
     def live(self, requests: Sequence[Request]) -> list[Fate]:
         self.requests = requests
         self.fates = [Fate() for _ in requests]
-        self.env.process(self._moments())
-        self.env.process(self._come(requests))
+        for moment in self.moments:
+            self._note(moment.at, self.due, moment)
+        for number, request in enumerate(requests):
+            self._note(request.arrival, self.held, number)
         while self.env.peek() < math.inf:
             self.env.step()
             self._finish_moment()
             self._settle()
         return self.fates
 
+    def _note(self, at: float, notes: list[T], value: T) -> None:
+        """Let *value* be among the notes when its time has come, which is not rounded."""
+        self.env.timeout(at).callbacks.append(lambda _: notes.append(value))
+
     def _finish_moment(self) -> None:
-        while self.env.peek() <= self.env.now:
-            self.env.step()
-
-    def _come(self, requests: Sequence[Request]) -> Process:
-        for number, request in enumerate(requests):
-            yield self.env.timeout(request.arrival - self.env.now)
-            self.held.append(number)
-
-    def _moments(self) -> Process:
-        for moment in self.moments:
-            if moment.at > self.env.now:
-                yield self.env.timeout(moment.at - self.env.now)
-            self.due.append(moment)
+        while self.done or self.env.peek() <= self.env.now:
+            if self.env.peek() <= self.env.now:
+                self.env.step()
+                continue
+            for attempt in sorted(self.done, key=lambda own: own.entry):
+                if not self._send(attempt, was_assigned=attempt.decoder >= 0):
+                    self.stranded[attempt.entry].append(attempt)
+            self.done.clear()
 
     # ------------------------------------------------------------ moments
 
@@ -140,7 +145,7 @@ class LiveModel(Model):
         """Change what is to be changed, and then route: all else of this moment is over."""
         for moment in self.due:
             getattr(self, f"_{moment.what}")(moment.rows)
-        self.due = []
+        self.due.clear()
         while self._change() or self._place_next():
             self._finish_moment()  # what that starts, the next one must see
 
@@ -355,8 +360,7 @@ class LiveModel(Model):
         alone = self.times.latency(prefiller.replica, attempt.prompt)
         attempt.wait_prefill = attempt.first_token - attempt.arrival - alone
         attempt.phase = "stranded"
-        if not self._send(attempt, was_assigned=attempt.decoder >= 0):
-            self.stranded[attempt.entry].append(attempt)
+        self.done.append(attempt)
 
     def _send(self, attempt: Attempt, *, was_assigned: bool) -> bool:
         if not was_assigned:
