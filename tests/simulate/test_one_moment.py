@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
-from itertools import permutations
+from itertools import permutations, product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +22,7 @@ from tests.simulate.times import Replica, Times
 
 if TYPE_CHECKING:
     from e2llm_opt import Simulation
+    from e2llm_opt.simulate.simulate import Routing
 
 ROWS = {device.name: d for d, device in enumerate(small.problem().devices)}
 
@@ -47,6 +48,7 @@ def ran(
     moments: tuple[Moment, ...],
     *requests: tuple[float, int, int],
     problem: Problem | None = None,
+    routing: Routing = "shortest-wait",
 ) -> Simulation:
     """Run the first of *plans*, both ways; rows of replicas are those of all plans together."""
     case = LiveCase(
@@ -54,9 +56,9 @@ def ran(
             problem=problem or small.problem(),
             replicas=tuple(own for replicas in plans for own in replicas),
             arrivals=trace(*requests),
-            routing="shortest-wait",
+            routing=routing,
             mean_context=False,
-            route_rates={},
+            route_rates=dict.fromkeys(product(range(3), range(3)), 1.0),
         ),
         begin=tuple(range(len(plans[0]))),
         moments=moments,
@@ -177,3 +179,19 @@ def test_prompts_that_are_done_as_a_decoder_opens_go_there() -> None:
     }
     assert spans["r0", "draining"] == pytest.approx((0.02, moved_s))
     assert spans["r0@0.02", "loading"] == pytest.approx((moved_s, moved_s + half_s))
+
+
+# ---------------------------------------------------------------- prefills that end together
+
+
+def test_of_prefills_that_end_together_the_first_replica_sends_first() -> None:
+    """The first request goes to the second twin, which has the larger share of them."""
+    pools = (
+        on("desktop", "PREFILL", slots=1),
+        replace(on("mac-mini", "PREFILL", slots=1), rate=2.0),
+        on("laptop", "DECODE"),
+    )
+    run = ran((pools,), (), *[(0.0, 900, 20)] * 2, problem=twins(), routing="plan")
+    assert run.entry.tolist() == [1, 0]
+    assert run.ttft_s[0] == run.ttft_s[1]
+    assert run.wait_kv_s[0] > 1.5 * run.wait_kv_s[1]
