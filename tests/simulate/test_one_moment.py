@@ -17,7 +17,7 @@ from tests.simulate import small
 from tests.simulate.cases import Case
 from tests.simulate.live_cases import LiveCase, assert_same
 from tests.simulate.simpy_live import Moment
-from tests.simulate.small import ON_DESKTOP, ON_MAC, plan, trace
+from tests.simulate.small import ON_BOTH, ON_DESKTOP, ON_MAC, plan, trace
 from tests.simulate.times import Replica, Times
 
 if TYPE_CHECKING:
@@ -107,6 +107,25 @@ def test_a_prompt_that_no_decoder_takes_makes_room_for_what_was_lost(
     pause = times(small.problem()).pause(ALONE[0], 900)
     assert run.wait_prefill_s.tolist() == pytest.approx([2 * prefill, 2 * prefill + pause])
     assert run.ttft_s.tolist() == pytest.approx([prefill, 2 * prefill])
+
+
+def test_a_failure_comes_before_the_plan_that_takes_over_at_that_moment() -> None:
+    """The replica of both devices is lost: the mac mini loads all layers, its own included."""
+    model = small.problem().model
+    weights = sum(model.layer_dense_bytes) + model.head_bytes
+    weights += 0.0 if model.is_tied else model.embedding_bytes
+    run = simulate(
+        plan(("MIXED", ON_BOTH)),
+        small.problem(),
+        trace((5.0, 300, 10)),
+        changes=Changes(
+            failures=[Failure(device="desktop", at_s=4.0)],
+            plans=[(4.0, plan(("MIXED", ON_MAC)))],
+            drain=False,
+            load_bytes_per_s=weights / 30,
+        ),
+    )
+    assert run.wait_prefill_s[0] == pytest.approx(4.0 + 30.0 - 5.0)
 
 
 # ---------------------------------------------------------------- two that are drained at once
