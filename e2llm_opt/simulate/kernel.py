@@ -413,7 +413,8 @@ def run(w: Run, first: int, until: int, stop: float) -> tuple[np.int64, float]:
     """Run from the arrival of request *first* to that of *until*, or to *stop*.
 
     At one time, ends of rounds and prefills come before arrivals. Returns how many have arrived
-    and the time, at most *stop*: before it where a replica that leaves has become empty.
+    and the time, at most *stop*: that at which a replica that leaves has become empty. All that
+    happens until then is done, but for arrivals at this time.
     """
     num, i = len(w.replicas), np.int64(first)  # a literal would compile everything twice
     while True:
@@ -442,4 +443,4 @@ def run(w: Run, first: int, until: int, stop: float) -> tuple[np.int64, float]:
         if b >= 0:
             _note_next(w, b)
         if r >= 0 and w.replicas[r].leaves and w.replicas[r].pending == 0:
-            return i, min(soonest, arrival)
+            until, stop = int(i), soonest  # and what else happens at this moment

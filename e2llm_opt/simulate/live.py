@@ -115,11 +115,10 @@ class Live:
                 stop = float(self._arrival[until])
             i, now = run(w, self._num, until, stop)
             self._num = int(i)
-            is_due = bool(w.block_soonest.min() <= stop < np.inf)
-            if now < stop or i < until or is_due:
-                self._settle(now)
-            elif stop < change and breathe is not None:
-                total = self._breathe(breathe, total)
+            if now < change:
+                self._settle(now)  # also where it breathes: one may have become empty just then
+                if breathe is not None and now == stop:
+                    total = self._breathe(breathe, total)
             elif change == np.inf:
                 return total
             else:
@@ -150,9 +149,8 @@ class Live:
 
     def _settle(self, now: float) -> None:
         """Close what is drained, load what can be loaded, and route what waits for a replica."""
-        while self._close_drained(now) or self._load(now):
+        while self._close_drained(now) or self._load(now) or self._route(now):
             pass  # what is closed frees devices, and what opens lets others be drained
-        self._route(now)
 
     def _close_drained(self, now: float) -> bool:
         """Close what is drained; say whether anything was."""
@@ -306,16 +304,25 @@ class Live:
         self._w.replicas["served"] = 0.0
         self._w.routes["served"] = 0.0
 
-    def _route(self, now: float) -> None:
-        """Route what no replica could take before, in the order of arrival."""
+    def _route(self, now: float) -> bool:
+        """Route what no replica could take before, in the order of arrival.
+
+        Prompts that look for a decoder again come first. Says whether a replica that is being
+        drained became empty by that, before which it stops.
+        """
         from e2llm_opt.simulate.kernel import run  # noqa: PLC0415 - numba takes long to load
 
         w, held = self._w, np.flatnonzero(self._w.requests["entry"][: self._num] < 0)
         w.requests["arrival"][held] = now
         self._note_next()
-        first = 0
-        while first < len(held):
-            first = int(run(w._replace(order=held), first, len(held), now)[0])
+        before = self._empty()
+        run(w._replace(order=held), 0, len(held), now)
+        return not self._empty() <= before
+
+    def _empty(self) -> set[int]:
+        """Return the replicas that are being drained and have no more to do."""
+        a = self._w.replicas
+        return set(np.flatnonzero((a["leaves"] == 1) & (a["pending"] == 0)).tolist())
 
     def _note_next(self) -> None:
         """Note when something happens next, at each replica and in each block of them."""

@@ -113,7 +113,10 @@ def live_cases(draw: st.DrawFn) -> LiveCase:
                 every.append(own)
         plans.append(tuple(every.index(own) for own in other))
     end = 1.3 * float(np.nanmax(case.fast().finish_s, initial=case.arrivals.arrival_s[-1])) + 0.01
-    times = st.floats(0.0, 1.0).map(lambda share: share * end)
+    times = st.one_of(
+        st.floats(0.0, 1.0).map(lambda share: share * end),
+        st.sampled_from(case.arrivals.arrival_s.tolist()),
+    )
     moments = [
         simpy_live.Moment(at, "switch", rows)
         for at, rows in zip(
@@ -123,10 +126,14 @@ def live_cases(draw: st.DrawFn) -> LiveCase:
         )
     ]
     for d in draw(st.lists(st.sampled_from(rows), max_size=3, unique=True)):
-        at = draw(times)
+        others = [moment.at for moment in moments] or [0.0]
+        at = draw(st.one_of(times, st.sampled_from(others)))
         moments.append(simpy_live.Moment(at, "fail", (d,)))
         if draw(st.booleans()):
-            moments.append(simpy_live.Moment(at + draw(times) + 1e-6, "recover", (d,)))
+            later = [other for other in (*others, at) if other >= at]
+            back = draw(st.one_of(times, st.sampled_from(later)))
+            back = back if back >= at else at + back
+            moments.append(simpy_live.Moment(back, "recover", (d,)))
     rates = st.sampled_from((1.0, 0.3, 2.5))
     case = replace(
         case,

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.simulate.simpy_model import Decoder, Model, Prefiller, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import simpy
 
     from tests.oracles import World
     from tests.simulate.simpy_model import Process
     from tests.simulate.times import Replica
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -75,31 +78,39 @@ class LiveModel(Model):
         self.loaded_at: dict[int, float] = {}
         self.wanted = list(begin)
         self.down: set[int] = set()
+        self.due: list[Moment] = []
+        self.done: list[Attempt] = []
         self.held: list[int] = []
+        self.num_opened = 0
         self.stranded: dict[int, list[Attempt]] = {r: [] for r in self.prefillers}
         self.fallback = False
 
     def live(self, requests: Sequence[Request]) -> list[Fate]:
         self.requests = requests
         self.fates = [Fate() for _ in requests]
-        self.env.process(self._moments())  # before what arrives at the same time
-        self.env.process(self._come(requests))
+        for moment in self.moments:
+            self._note(moment.at, self.due, moment)
+        for number, request in enumerate(requests):
+            self._note(request.arrival, self.held, number)
         while self.env.peek() < math.inf:
             self.env.step()
+            self._finish_moment()
             self._settle()
         return self.fates
 
-    def _come(self, requests: Sequence[Request]) -> Process:
-        for number, request in enumerate(requests):
-            yield self.env.timeout(request.arrival - self.env.now)
-            self.held.append(number)
-            self._place([number])
+    def _note(self, at: float, notes: list[T], value: T) -> None:
+        """Let *value* be among the notes when its time has come, which is not rounded."""
+        self.env.timeout(at).callbacks.append(lambda _: notes.append(value))
 
-    def _moments(self) -> Process:
-        for moment in self.moments:
-            if moment.at > self.env.now:  # those at one time happen together
-                yield self.env.timeout(moment.at - self.env.now)
-            getattr(self, f"_{moment.what}")(moment.rows)
+    def _finish_moment(self) -> None:
+        while self.done or self.env.peek() <= self.env.now:
+            if self.env.peek() <= self.env.now:
+                self.env.step()
+                continue
+            for attempt in sorted(self.done, key=lambda own: own.entry):
+                if not self._send(attempt, was_assigned=attempt.decoder >= 0):
+                    self.stranded[attempt.entry].append(attempt)
+            self.done.clear()
 
     # ------------------------------------------------------------ moments
 
@@ -131,12 +142,23 @@ class LiveModel(Model):
         self.served_routes = {}
 
     def _settle(self) -> None:
+        """Change what is to be changed, and then route: all else of this moment is over."""
+        for moment in self.due:
+            getattr(self, f"_{moment.what}")(moment.rows)
+        self.due.clear()
+        while self._change() or self._place_next():
+            self._finish_moment()  # what that starts, the next one must see
+
+    def _change(self) -> bool:
+        num = self.num_opened
+        loaded = [r for r, state in self.state.items() if state == "loading"]
+        self._open(r for r in loaded if self.loaded_at[r] <= self.env.now)
+        has_changed = self.num_opened > num
         while self._close_drained() or self._load():
-            pass
-        for number in sorted(self.held):
-            self._place([number])
-            while self.env.peek() <= self.env.now:  # what that starts, the next one must see
-                self.env.step()
+            has_changed = True
+        if self.num_opened > num:
+            self._look_again()
+        return has_changed
 
     def _close_drained(self) -> bool:
         drained = [r for r, s in self.state.items() if s == "draining" and self._is_drained(r)]
@@ -144,31 +166,28 @@ class LiveModel(Model):
         return bool(drained)
 
     def _load(self) -> bool:
-        opened = []
+        free = []
         for r in self.wanted:
-            if self.state[r] == "loading" and self.loaded_at[r] <= self.env.now:
-                opened.append(r)
             if self.state[r] == "closed" and self._is_free(r):
+                free.append(r)
                 self.state[r] = "loading"
                 self.loaded_at[r] = self.env.now + self.start_s
-                if self.start_s == 0:
-                    opened.append(r)
-                else:
+                if self.start_s > 0:
                     self.env.timeout(self.start_s)
-        for r in opened:
-            self._open(r)
-        if opened:
-            self._look_again()
-        return bool(opened)
+        if self.start_s == 0:
+            self._open(free)
+        return bool(free)
 
-    def _open(self, r: int) -> None:
-        self.state[r], self.opened[r] = "open", self.env.now
-        replica = self.replicas[r]
-        if replica.role == "PREFILL":
-            self.prefillers[r] = Prefiller(self.env, self.times, replica)
-        else:
-            self.decoders[r] = Decoder(self.env, self.times, replica)
-        self._level()
+    def _open(self, rows: Iterable[int]) -> None:
+        for r in rows:
+            self.state[r], self.opened[r] = "open", self.env.now
+            self.num_opened += 1
+            replica = self.replicas[r]
+            if replica.role == "PREFILL":
+                self.prefillers[r] = Prefiller(self.env, self.times, replica)
+            else:
+                self.decoders[r] = Decoder(self.env, self.times, replica)
+            self._level()
 
     def _is_free(self, r: int) -> bool:
         own = {d for d, _, _ in self.replicas[r].cut}
@@ -307,27 +326,30 @@ class LiveModel(Model):
         sent = {d: sum(q.output for q in self.decoders[d].sent) for d in decoders}
         return min(decoders, key=sent.__getitem__, default=-1)
 
-    def _place(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            entry, decoder = self._choose(self.requests[number])
-            if entry < 0:
-                continue
-            self.held.remove(number)
-            self.served[entry] += 1
-            own = self.requests[number]
-            attempt = Attempt(own.arrival, own.prompt, own.output, number=number, entry=entry)
-            self.fates[number].attempts.append(attempt)
-            if entry in self.decoders:
-                attempt.decoder = entry
-                self.decoders[entry].sent.append(attempt)
-                self.decoders[entry].give(attempt)
-            else:
-                if decoder >= 0:
-                    attempt.decoder = decoder
-                    self.decoders[decoder].sent.append(attempt)
-                done = self.prefillers[entry].give(attempt)  # now: the next one must see it
-                attempt.there = max(self.prefillers[entry].free)
-                self.env.process(self._two_steps(attempt, done))
+    def _place_next(self) -> bool:
+        return any(self._place(number) for number in sorted(self.held))
+
+    def _place(self, number: int) -> bool:
+        entry, decoder = self._choose(self.requests[number])
+        if entry < 0:
+            return False
+        self.held.remove(number)
+        self.served[entry] += 1
+        own = self.requests[number]
+        attempt = Attempt(own.arrival, own.prompt, own.output, number=number, entry=entry)
+        self.fates[number].attempts.append(attempt)
+        if entry in self.decoders:
+            attempt.decoder = entry
+            self.decoders[entry].sent.append(attempt)
+            self.decoders[entry].give(attempt)
+        else:
+            if decoder >= 0:
+                attempt.decoder = decoder
+                self.decoders[decoder].sent.append(attempt)
+            done = self.prefillers[entry].give(attempt)  # now: the next one must see it
+            attempt.there = max(self.prefillers[entry].free)
+            self.env.process(self._two_steps(attempt, done))
+        return True
 
     def _two_steps(self, attempt: Attempt, done: simpy.Event) -> Process:
         prefiller = self.prefillers[attempt.entry]
@@ -338,8 +360,7 @@ class LiveModel(Model):
         alone = self.times.latency(prefiller.replica, attempt.prompt)
         attempt.wait_prefill = attempt.first_token - attempt.arrival - alone
         attempt.phase = "stranded"
-        if not self._send(attempt, was_assigned=attempt.decoder >= 0):
-            self.stranded[attempt.entry].append(attempt)
+        self.done.append(attempt)
 
     def _send(self, attempt: Attempt, *, was_assigned: bool) -> bool:
         if not was_assigned:
