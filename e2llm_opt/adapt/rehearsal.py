@@ -170,10 +170,12 @@ class Rehearsal:
 
 def _kept(past: Past) -> Sequence[Request]:
     """Return the last requests: what is unfinished, and what the last move had to wait for."""
-    requests, moved_s = past.requests, past.plans[-1][0]
-    unfinished = next((k for k, one in enumerate(requests) if not one.is_finished), len(requests))
-    moved = sum(one.arrival_s < moved_s for one in requests)
-    return requests[max(min(unfinished, len(requests) - BEFORE, moved - BEFORE), 0) :]
+    requests, num = past.requests, len(past.requests)
+    unfinished = next((k for k, one in enumerate(requests) if not one.is_finished), num)
+    moved = (
+        sum(one.arrival_s < past.plans[-1][0] for one in requests) if len(past.plans) > 1 else num
+    )
+    return requests[max(min(unfinished, num - BEFORE, moved - BEFORE), 0) :]
 
 
 def _lognormal(lengths: Lengths, normal: Floats) -> Floats:

@@ -34,27 +34,15 @@ def seen(outputs: list[float], written: list[float], gap_s: float = 0.5) -> Esti
 def moments(outputs: list[float], written: list[float]) -> tuple[float, float]:
     """Return mean and spread of the logarithm's mean, by integrals over all that it may be."""
     sigma = OUTPUT.sigma
-    prior = math.log(OUTPUT.mean) - sigma**2 / 2
-
-    def log_likelihood(mean: float) -> float:
-        found = PRIOR * -0.5 * ((prior - mean) / sigma) ** 2
-        found += stats.norm(mean, sigma).logpdf(np.log(outputs)).sum() if outputs else 0.0
-        found += stats.norm(mean, sigma).logsf(np.log(written)).sum() if written else 0.0
-        return float(found)
-
-    top = max(log_likelihood(mean) for mean in np.linspace(0.0, 14.0, 400))
-    each = [
-        integrate.quad(
-            lambda mean, k=k: mean**k * math.exp(log_likelihood(mean) - top),
-            0.0,
-            14.0,
-            points=np.linspace(1.0, 13.0, 40),
-            limit=400,
-        )[0]
-        for k in range(3)
-    ]
-    mean = each[1] / each[0]
-    return mean, math.sqrt(each[2] / each[0] - mean**2)
+    means = np.linspace(0.0, 14.0, 5601)
+    log = PRIOR * stats.norm(0.0, sigma).logpdf(math.log(OUTPUT.mean) - sigma**2 / 2 - means)
+    for length in outputs:
+        log += stats.norm(means, sigma).logpdf(math.log(length))
+    for length in written:
+        log += stats.norm(means, sigma).logsf(math.log(length))
+    density = np.exp(log - log.max())
+    whole, mean, square = (integrate.simpson(density * means**k, x=means) for k in range(3))
+    return mean / whole, math.sqrt(square / whole - (mean / whole) ** 2)
 
 
 @given(
@@ -64,7 +52,8 @@ def moments(outputs: list[float], written: list[float]) -> tuple[float, float]:
 def test_unfinished_answers_are_longer_than_what_there_is_of_them(
     outputs: list[float], written: list[float]
 ) -> None:
-    belief = belief_of(*(lambda one: (one, one.written))(seen(outputs, written)))
+    estimator = seen(outputs, written)
+    belief = belief_of(estimator, estimator.written)
     mean = float(belief.weight @ belief.log_output)
     spread = math.sqrt(float(belief.weight @ (belief.log_output - mean) ** 2))
     expected, deviation = moments(outputs, written)
@@ -73,14 +62,14 @@ def test_unfinished_answers_are_longer_than_what_there_is_of_them(
 
 
 def test_short_answers_that_are_finished_first_do_not_mislead() -> None:
-    """Thirty answers of 1000 tokens on average are being written; what is done are the short ones."""
-    lengths = 1000.0 * np.exp(0.69 * np.random.default_rng(2).standard_normal(30) - 0.24)
+    """Of a hundred answers, 1000 tokens on average, only the short ones are done."""
+    lengths = 1000.0 * np.exp(0.69 * np.random.default_rng(2).standard_normal(100) - 0.24)
     done = 400.0  # tokens that were written so far, of each
     estimator = seen([x for x in lengths if x <= done], [done for x in lengths if x > done])
     naive = np.mean([x for x in lengths if x <= done])
     belief = belief_of(estimator, estimator.written)
     assert naive < 350.0
-    assert 600.0 < belief.regime.output.mean < 1300.0
+    assert 800.0 < belief.regime.output.mean < 1250.0
 
 
 def changed(num: int, output: float) -> Estimator:
@@ -117,18 +106,18 @@ def test_a_few_answers_of_another_length_are_believed(num: int, share: float) ->
 
 
 def test_loads_that_are_drawn_are_those_that_are_believed() -> None:
-    estimator = seen([150.0 + 10.0 * k for k in range(40)], [])
-    belief = belief_of(estimator, [])
+    outputs = [150.0 + 10.0 * k for k in range(30)]
+    belief = belief_of(seen(outputs, []), [])
     drawn = belief.draw(2000)
     rates = np.array([one.rate_per_s for one in drawn])
-    num = 39 + PRIOR  # the first arrival has no gap before it
+    num = 29 + PRIOR  # the first arrival has no gap before it
     assert rates.mean() == pytest.approx(belief.regime.rate_per_s, rel=0.01)
     assert rates.std() == pytest.approx(rates.mean() / math.sqrt(num), rel=0.02)
     prompts = np.log([one.prompt.mean for one in drawn])
-    assert prompts.std() == pytest.approx(PROMPT.sigma / math.sqrt(40 + PRIOR), rel=0.05)
-    outputs = np.log([one.output.mean for one in drawn])
-    expected, deviation = moments([150.0 + 10.0 * k for k in range(40)], [])
-    assert outputs.mean() - OUTPUT.sigma**2 / 2 == pytest.approx(expected, abs=0.05)
-    assert outputs.std() == pytest.approx(deviation, rel=0.15)
-    pairs = np.corrcoef([rates, prompts, outputs])
+    assert prompts.std() == pytest.approx(PROMPT.sigma / math.sqrt(30 + PRIOR), rel=0.02)
+    answers = np.log([one.output.mean for one in drawn]) - OUTPUT.sigma**2 / 2
+    expected, deviation = moments(outputs, [])
+    assert answers.mean() == pytest.approx(expected, abs=0.01)
+    assert answers.std() == pytest.approx(deviation, rel=0.02)
+    pairs = np.corrcoef([rates, prompts, answers])
     assert np.abs(pairs[np.triu_indices(3, 1)]).max() < 0.1

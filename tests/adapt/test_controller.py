@@ -164,7 +164,7 @@ def test_other_routes_are_taken_where_requests_follow_the_plan(
         assert moves[0].action == "routing"
         assert "other routes" in moves[0].reason.lower()
         shares = [r.arrival_rate_per_s for r in moves[0].plan.replicas]
-        assert shares == pytest.approx([sum(shares) / 2] * 2, rel=0.01)
+        assert max(shares) < 0.6 * sum(shares)
 
 
 def test_long_answers_are_known_before_they_are_finished() -> None:
