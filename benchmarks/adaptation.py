@@ -12,6 +12,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -51,6 +52,8 @@ LONG_ANSWERS = Lengths(mean=256), Lengths(mean=1024)
 LONG_PROMPTS = Lengths(mean=3072), Lengths(mean=128)
 RATES, PROMPTS, OUTPUTS = (0.2, 0.9), (200, 900, 4000), (64, 200, 1200)
 """The grid of the repertoire: mean rates [1/s] and lengths [tokens]."""
+DRAWN: Final = "there and back"
+"""Scenario of the picture."""
 Pair = tuple[Lengths, Lengths]
 
 
@@ -110,9 +113,11 @@ class Row:
         ]
 
 
-def setting_of(scenario: Scenario, num: int) -> Setting:
+def setting_of(scenario: Scenario, num: int, draw: int = 0) -> Setting:
     """Return the problems and requests of *scenario*, *num* a phase."""
-    drawn = [_requests(kind, num, seed) for seed, (kind, _) in enumerate(scenario.phases)]
+    drawn = [
+        _requests(kind, num, 10 * draw + seed) for seed, (kind, _) in enumerate(scenario.phases)
+    ]
     own = [(one.prompt_p95, one.output_p95) for one in drawn]
     given = [(prompt.p95, output.p95) for prompt, output in (LONG_ANSWERS, LONG_PROMPTS)]
     context = max(context_for(*pair) for pair in [*own, *given])
@@ -221,9 +226,9 @@ def _grid(problem: Problem) -> Repertoire:
     )
 
 
-def row_of(scenario: Scenario, num: int) -> Row:
+def row_of(scenario: Scenario, num: int, draw: int = 0) -> Row:
     """Run everybody through *scenario*."""
-    setting = setting_of(scenario, num)
+    setting = setting_of(scenario, num, draw)
     problem, arrivals = setting.problems[0], setting.arrivals
     plans = [planned(one) for one in setting.problems]
     caution = Caution(load_bytes_per_s=LOAD_BYTES_PER_S, replans=True)
@@ -240,7 +245,7 @@ def row_of(scenario: Scenario, num: int) -> Row:
         ),
     }
     return Row(
-        scenario=scenario.name,
+        scenario=scenario.name if draw == 0 else f"{scenario.name} ({draw + 1})",
         rates_per_s=[one.workload.rate_per_s for one in setting.problems],
         waits_s={who: _wait(run, setting) for who, run in runs.items()},
         unserved={who: run.num_unserved + run.num_rejected for who, run in runs.items()},
@@ -322,12 +327,15 @@ def write_page(rows: Sequence[Row]) -> None:
     before, _, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
     text = "\n\n".join([before + MARK, table(rows), verdict(rows), ""])
     PAGE.write_text(text, encoding="utf-8")
-    draw(rows[-1] if len(rows) < len(SCENARIOS) else rows[len(SCENARIOS) - 1], PICTURE)
+    draw(next((row for row in rows if row.scenario == DRAWN), rows[-1]), PICTURE)
 
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Two scenarios, short.")
 @click.option("--requests", "num", type=click.IntRange(100), default=2000, help="A phase.")
+@click.option(
+    "--draws", type=click.IntRange(1), default=1, help="Times, each time with other requests."
+)
 @click.option("--only", multiple=True, help="Scenarios of this name.")
 @click.option("--azure-conversation", type=click.Path(exists=True, path_type=Path))
 @click.option("--azure-code", type=click.Path(exists=True, path_type=Path))
@@ -339,6 +347,7 @@ def write_page(rows: Sequence[Row]) -> None:
 def main(  # noqa: PLR0917 - one parameter an option
     quick: bool,  # noqa: FBT001 - click calls by keyword
     num: int,
+    draws: int,
     only: tuple[str, ...],
     azure_conversation: Path | None,
     azure_code: Path | None,
@@ -358,9 +367,9 @@ def main(  # noqa: PLR0917 - one parameter an option
     if quick:
         chosen, num = chosen[:2], min(num, 500)
     rows = [] if from_json is None else [Row(**row) for row in json.loads(from_json.read_text())]
-    for scenario in chosen:
+    for scenario, draw in product(chosen, range(draws)):
         print(f"{scenario.name} …", file=sys.stderr, flush=True)
-        rows.append(row_of(scenario, num))
+        rows.append(row_of(scenario, num, draw))
         if json_file is not None:
             text = json.dumps([asdict(row) for row in rows], indent=1)
             json_file.write_text(text, encoding="utf-8")
