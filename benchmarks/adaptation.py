@@ -344,7 +344,7 @@ def write_page(rows: Sequence[Row]) -> None:
     "--from-json", type=click.Path(exists=True, path_type=Path), help="Show a former run."
 )
 @click.option("--write-docs", is_flag=True, help="Write the tables of docs/adaptation.md anew.")
-def main(  # noqa: PLR0917 - one parameter an option
+def main(  # noqa: PLR0913, PLR0917 - one parameter an option
     quick: bool,  # noqa: FBT001 - click calls by keyword
     num: int,
     draws: int,
@@ -367,9 +367,9 @@ def main(  # noqa: PLR0917 - one parameter an option
     if quick:
         chosen, num = chosen[:2], min(num, 500)
     rows = [] if from_json is None else [Row(**row) for row in json.loads(from_json.read_text())]
-    for scenario, draw in product(chosen, range(draws)):
+    for scenario, number in product(chosen, range(draws)):
         print(f"{scenario.name} …", file=sys.stderr, flush=True)
-        rows.append(row_of(scenario, num, draw))
+        rows.append(row_of(scenario, num, number))
         if json_file is not None:
             text = json.dumps([asdict(row) for row in rows], indent=1)
             json_file.write_text(text, encoding="utf-8")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from e2llm_opt.simulate.changes import Changes, Failure
+    from e2llm_opt.workload.trace import Trace
 
 AnyFunction = TypeVar("AnyFunction", bound="Callable[..., Any]")
 
@@ -105,6 +106,15 @@ def read_changes(options: Mapping[str, Any]) -> Changes | None:
     if faults:
         raise InputError(faults)
     return Changes(failures=failures, load_bytes_per_s=options["load_gb_s"] * GB_PER_S)
+
+
+def warn_of_late_failures(changes: Changes | None, arrivals: Trace, *, quiet: bool) -> None:
+    """Say of each failure after which no request arrives that it is late."""
+    last_s = float(arrivals.arrival_s[-1])
+    for failure in () if changes is None or quiet else changes.failures:
+        if failure.at_s > last_s:
+            late = f"nothing arrives after the {failure}: the last request comes at {last_s:.0f} s"
+            click.echo(f"Warning: {late}; --requests simulates more of them.", err=True)
 
 
 def _failures(

@@ -10,6 +10,7 @@ import click
 
 from e2llm_opt.cli import words
 from e2llm_opt.cli.group import EXIT_NO
+from e2llm_opt.cli.names import Pair
 from e2llm_opt.cli.problem import load_problem, problem_options
 from e2llm_opt.errors import InputError
 
@@ -18,22 +19,6 @@ if TYPE_CHECKING:
     from e2llm_opt.export.options import ExportOptions
     from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
-
-
-class _Named(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4 on
-    """``DEVICE=VALUE``; the device's name may hold equals signs itself."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Return device and value, or fail as a usage error."""
-        device, equals, rest = str(value).rpartition("=")
-        if not (device and equals and rest):
-            self.fail(f"{value!r} is not {self.name}.", param, ctx)
-        return device, rest
 
 
 @click.command("export")
@@ -55,13 +40,13 @@ class _Named(click.ParamType):  # type: ignore[type-arg] # generic from click 8.
 )
 @click.option(
     "--address",
-    type=_Named("DEVICE=HOST[:PORT]"),
+    type=Pair("DEVICE=HOST[:PORT]", "tower=192.168.1.7"),
     multiple=True,
     help="Where a device is; may be repeated.",
 )
 @click.option(
     "--engine-device",
-    type=_Named("DEVICE=NAME"),
+    type=Pair("DEVICE=NAME", "tower=CUDA1"),
     multiple=True,
     help="What the engine calls a device on its own host: CUDA1, MTL0, CPU; may be repeated.",
 )

@@ -10,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from e2llm_opt.cli import words
+from e2llm_opt.cli.names import Pair
 from e2llm_opt.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -17,23 +18,6 @@ if TYPE_CHECKING:
     from e2llm_opt.importers.found import Found
 
 _STANDARD_INPUT = "-"
-
-
-class Named(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4 on
-    """``192.168.1.7=mini``: what is called so, and its name in the inventory."""
-
-    name = "found=name"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Return both, or fail as a usage error."""
-        if isinstance(value, tuple):
-            return value
-        found, equals, name = str(value).rpartition("=")
-        if not equals or not found.strip() or not name.strip() or not name.isprintable():
-            self.fail(f"{value!r} is not FOUND=NAME, such as 192.168.1.7=mini.", param, ctx)
-        return found.strip(), name.strip()
 
 
 class _SourceName(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4 on
@@ -83,7 +67,7 @@ def target_options(function: AnyFunction) -> AnyFunction:
 @click.option(
     "--name",
     "names",
-    type=Named(),
+    type=Pair("FOUND=NAME", "192.168.1.7=mini"),
     multiple=True,
     help="Call what the files call FOUND, a name or an address, NAME; may be repeated.",
 )

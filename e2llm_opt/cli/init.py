@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from e2llm_opt.cli import words
-from e2llm_opt.cli.importing import Named
+from e2llm_opt.cli.names import Pair
 from e2llm_opt.cli.problem import Amount
 from e2llm_opt.errors import Fault, InputError
 
@@ -65,7 +65,7 @@ class _Link(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4
 @click.option(
     "--device",
     "devices",
-    type=Named(),
+    type=Pair("NAME=TYPE", "tower=rtx-3060-12gb"),
     multiple=True,
     metavar="NAME=TYPE",
     help="A device and its catalogue type; may be repeated.",

@@ -1,4 +1,4 @@
-"""Options that take some names of a few, separated by commas."""
+"""Options that take names: some of a few, or one for something else."""
 
 from __future__ import annotations
 
@@ -37,3 +37,29 @@ class Names(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4
         if len(set(names)) < len(names):
             self.fail(f"{value!r} names a {self._what} twice.", param, ctx)
         return names
+
+
+class Pair(click.ParamType):  # type: ignore[type-arg] # generic from click 8.4 on
+    """``192.168.1.7=mini``; what stands before the last equals sign may hold others.
+
+    Parameters
+    ----------
+    form
+        What stands before and behind, for messages: ``FOUND=NAME``.
+    example
+        One.
+    """
+
+    def __init__(self, form: str, example: str) -> None:
+        self.name, self._example = form, example
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return both, or fail as a usage error."""
+        if isinstance(value, tuple):
+            return value
+        first, equals, second = str(value).rpartition("=")
+        if not equals or not first.strip() or not second.strip() or not second.isprintable():
+            self.fail(f"{value!r} is not {self.name}, such as {self._example}.", param, ctx)
+        return first.strip(), second.strip()

@@ -11,7 +11,12 @@ import click
 
 from e2llm_opt.cli import words
 from e2llm_opt.cli.arrivals import arrival_options, described, draw, read_arrivals, warmup_of
-from e2llm_opt.cli.changes import change_options, described_changes, read_changes
+from e2llm_opt.cli.changes import (
+    change_options,
+    described_changes,
+    read_changes,
+    warn_of_late_failures,
+)
 from e2llm_opt.cli.group import EXIT_NO
 from e2llm_opt.cli.problem import load_problem, problem_options
 from e2llm_opt.errors import InputError
@@ -77,6 +82,7 @@ def command(
     changes, trace = read_changes(options), read_arrivals(options)
     problem = load_problem(inventory, options)
     arrivals = draw(problem.workload, options) if trace is None else trace
+    warn_of_late_failures(changes, arrivals, quiet=quiet)
     _refuse_files(records, plot)
     with progress_line(sys.stderr, quiet=quiet, doing="checking the plan") as line:
         found, report = _checked(plan, problem)

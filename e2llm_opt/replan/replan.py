@@ -240,7 +240,10 @@ def _answer(
         role_changes=changes,
         differences=found,
         horizon_s=terms.horizon_s,
-        warnings=(*notes, *warnings_of(chosen.way, is_same_model=today.is_same_model)),
+        warnings=(
+            *notes,
+            *warnings_of(chosen.way, chosen.outcome, is_same_model=today.is_same_model),
+        ),
     )
 
 

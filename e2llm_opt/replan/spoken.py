@@ -69,8 +69,13 @@ def role_changes_of(
     )
 
 
-def warnings_of(way: Way, *, is_same_model: bool) -> Iterator[str]:
-    """Yield what a reader must know of *way*."""
+def warnings_of(way: Way, outcome: Outcome, *, is_same_model: bool) -> Iterator[str]:
+    """Yield what a reader must know of *way* and of where it leads."""
+    if not outcome.is_stable:
+        yield (
+            f"the new plan cannot keep up, either: it serves {outcome.traffic.capacity_per_s:.3g} "
+            "requests/s, less than arrive; add devices or lower the rate"
+        )
     if not is_same_model:
         yield (
             "the old plan serves other weights: no layer of it can be kept, and all weights of the "

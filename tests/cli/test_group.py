@@ -47,6 +47,19 @@ def test_the_list_of_commands_names_all_of_them(run: Run) -> None:
     assert [line.split()[0] for line in listed.splitlines()] == COMMANDS
 
 
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("plann", "No such command 'plann'. Did you mean plan or replan?"),
+        ("xyz", "No such command 'xyz'.\n"),
+    ],
+)
+def test_a_misspelt_command_is_told_which_one_was_meant(word: str, said: str, run: Run) -> None:
+    result = run(word, "lab.yaml")
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
 def test_the_version_is_the_package_s(run: Run) -> None:
     assert e2llm_opt.__version__ in run("--version").stdout
 

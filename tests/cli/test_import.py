@@ -151,7 +151,7 @@ def test_init_by_options_is_valid_and_overwrites_nothing(run: Run, tmp_path: Pat
     ("arguments", "told"),
     [
         ((), "there is nobody to ask"),
-        (("--device", "tower"), "is not FOUND=NAME"),
+        (("--device", "tower"), "is not NAME=TYPE, such as tower=rtx-3060-12gb"),
         (("--device", "tower=rtx-306"), "did you mean"),
         (("--device", "a=rtx-3090", "--link", "a=1"), "is not DEVICE,DEVICE=MBIT"),
         (("--device", "a=rtx-3090", "--link", "a,b=fast"), "is not DEVICE,DEVICE=MBIT"),

@@ -264,6 +264,14 @@ def test_a_failure_is_reported_with_what_it_cost(lab: str, plan: str, run: Run) 
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_a_failure_after_the_last_arrival_is_said_to_be_late(lab: str, plan: str, run: Run) -> None:
+    late = run("simulate", plan, lab, "--requests", "20", "--fail", "tower@1e6")
+    assert late.exit_code == 0
+    assert "nothing arrives after the failure of 'tower' at 1e+06 s" in late.stderr
+    early = run("simulate", plan, lab, "--requests", "20", "--fail", "tower@1")
+    assert "nothing arrives" not in early.stderr
+
+
 def test_without_a_recovery_some_are_unserved(lab: str, plan: str, run: Run) -> None:
     found = answer(run, plan, lab, "--requests", "60", "--rate", "0.3", "--fail", "tower@100")
     counts = found["requests"]

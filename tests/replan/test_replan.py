@@ -234,6 +234,15 @@ def test_other_roles_are_enough_where_prompts_grow_longer() -> None:
     assert {one.new_role for one in found.role_changes} >= {"PREFILL"}
 
 
+def test_a_rate_that_no_plan_serves_is_said_to_be_too_high() -> None:
+    problem = fleet([700, 700], 0.5)
+    old = planned(problem)
+    far = replace(problem, workload=replace(problem.workload, rate_per_s=1e4))
+    warnings = replanned(old, far).warnings
+    assert any("cannot keep up" in line and "lower the rate" in line for line in warnings)
+    assert not any("cannot keep up" in line for line in replanned(old, problem).warnings)
+
+
 def test_another_model_moves_everything_and_says_so() -> None:
     problem = fleet([700, 700], 0.5)
     old = planned(problem)
