@@ -19,6 +19,8 @@ VENDORS = (
 SUFFIXES = ("instruct", "chat", "it", "base", "hf", "gguf", "v0.1")
 """Endings of model names that do not change the architecture."""
 NUM_NEAREST = 3
+_LIKE = 0.55
+"""Names that are less alike are not offered."""
 MAX_LISTED = 12
 """Where nothing is near, all keys are offered if there are no more than these."""
 MAX_NAME_LENGTH = 80
@@ -114,9 +116,22 @@ def find(kind: str, name: str, index: Mapping[str, str]) -> str:
 
 def nearest_keys(name: str, index: Mapping[str, str]) -> tuple[str, ...]:
     """Return up to three keys whose names are most like *name*, best first."""
-    wanted = plain(without_suffixes(name))
-    close = difflib.get_close_matches(wanted, index, n=2 * NUM_NEAREST, cutoff=0.4)
+    wanted, words = plain(without_suffixes(name)), set(_words(name)) - {*VENDORS}
+    scores = {match: _likeness(wanted, words, match, key) for match, key in index.items()}
+    close = [match for match in scores if scores[match] >= _LIKE]
+    close.sort(key=lambda match: (-scores[match], len(match)))
     return tuple(dict.fromkeys(index[match] for match in close))[:NUM_NEAREST]
+
+
+def _likeness(wanted: str, words: set[str], match: str, key: str) -> float:
+    """Return how like a known name is: as a whole or its beginning, and by words in common.
+
+    Digits in another order are the commonest slip in the name of a card.
+    """
+    begin = match[: len(wanted)]
+    whole, start = (difflib.SequenceMatcher(None, wanted, one).ratio() for one in (match, begin))
+    common = 0.25 * len(words & set(_words(key)))
+    return max(whole, start - 0.02) + common + (0.05 if sorted(wanted) == sorted(begin) else 0.0)
 
 
 def _all_if_few(index: Mapping[str, str]) -> tuple[str, ...]:

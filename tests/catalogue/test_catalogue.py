@@ -110,6 +110,23 @@ def test_unknown_names_offer_the_nearest() -> None:
     assert engine.value.nearest[0] == "vllm"
 
 
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("rtx-3600", "rtx-3060-12gb"),
+        ("RTX 4099", "rtx-4090"),
+        ("mac-mini-m4", "apple-m4"),
+        ("macbook m2", "apple-m2"),
+        ("raspberry", "raspberry-pi-"),
+        ("orin", "jetson-orin-"),
+    ],
+)
+def test_the_device_that_was_meant_is_offered_first(name: str, first: str) -> None:
+    with pytest.raises(UnknownNameError) as error:
+        device_entry(name)
+    assert error.value.nearest[0].startswith(first)
+
+
 def test_a_format_without_kv_cache_names_those_that_have_one() -> None:
     with pytest.raises(UnknownNameError, match="unknown KV cache format 'q6_k'") as error:
         kv_cache_format_row("q6_k")
