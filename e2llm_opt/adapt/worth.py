@@ -62,7 +62,9 @@ class Judge:
         """Return the worth of *plan* with its roles and slots; None where it breaks a limit."""
         cuts = cuts_of(self._costs, plan)
         found = [
-            self._evaluator.candidates.at_cut(cut, Role(replica.role), replica.slots)
+            self._evaluator.candidates.at_cut(
+                cut, Role(replica.role), replica.slots, replica.spilled
+            )
             for cut, replica in zip(cuts, plan.replicas, strict=True)
         ]
         whole = [

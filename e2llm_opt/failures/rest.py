@@ -64,7 +64,7 @@ class Rest:
         self._evaluator = Evaluator(Candidates(self._costs, self._costs.classes.order))
         candidates = self._evaluator.candidates
         self.replicas: Replicas = tuple(
-            candidates.at_cut(cut, Role(replica.role), replica.slots)
+            candidates.at_cut(cut, Role(replica.role), replica.slots, replica.spilled)
             for cut, replica in zip(self._cuts, plan.replicas, strict=True)
         )
 

@@ -62,7 +62,10 @@ def _help(problem: Problem, worst: LossReport) -> Iterator[str]:
             f"{number_text(again.capacity_per_s)} requests/s."
         )
     if not problem.constraints.survive:
-        yield "With constraints.survive: 1 a plan is made that stays stable whichever device fails."
+        yield (
+            "constraints.survive: 1 asks for a plan that stays stable whichever device fails, if "
+            "there is one."
+        )
 
 
 def left_text(left: Left) -> str:

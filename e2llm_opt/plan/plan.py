@@ -123,6 +123,11 @@ class Replica:
     decode: DecodeFigures
     max_context_tokens: int
 
+    @property
+    def spilled(self) -> tuple[tuple[int, ...], ...]:
+        """Layers of each stage that lie in host RAM."""
+        return tuple(stage.spilled_layers for stage in self.stages)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:

@@ -154,7 +154,7 @@ class Layers:
         cuts = [c.cut for c in outcome.replicas]
         others = named(candidates.costs, today.weights, today.old, cuts, candidates.rows)
         found = [
-            candidates.at_cut(cut, c.role, c.slots)
+            candidates.at_cut(cut, c.role, c.slots, c.spilled)
             for cut, c in zip(others, outcome.replicas, strict=True)
         ]
         whole = tuple(one for one in found if one is not None)

@@ -117,7 +117,9 @@ class Today:
         """Return the replicas of the plan that still serve, in their roles, with their slots."""
         at_cut = self.evaluator.candidates.at_cut
         found = (
-            at_cut(cut, Role(old.role), None if old.role == Role.PREFILL else old.slots)
+            at_cut(
+                cut, Role(old.role), None if old.role == Role.PREFILL else old.slots, old.spilled
+            )
             for cut, old in zip(cuts, self.plan.replicas, strict=True)
             if cut
         )

@@ -61,8 +61,13 @@ def _infeasible(answer: Infeasible) -> Iterator[RenderableType]:
         f"short of {size(answer.shortfall_bytes)}"
     )
     yield Text(f"\n{sums}" if answer.shortfall_bytes else "")
-    if answer.suggestions:
-        lines = [f"{entry.change}   makes it {entry.makes}" for entry in answer.suggestions]
+    lines = [f"{entry.change}   makes it {entry.makes}" for entry in answer.suggestions]
+    if not lines and answer.shortfall_bytes:
+        lines = [
+            "no smaller weights, shorter context or looser limit that was tried",
+            "e2llm-opt advise INVENTORY --target-rate RATE   finds the cheapest devices to buy",
+        ]
+    if lines:
         yield from section("What would help", Text("\n".join(lines), style="green"))
 
 

@@ -141,16 +141,38 @@ class Candidates:
         return held >= least - model.embedding_bytes - model.head_bytes  # where these lie is open
 
     def at_cut(
-        self, cut: Cut, role: Role = Role.MIXED, at_most: int | None = None
+        self,
+        cut: Cut,
+        role: Role = Role.MIXED,
+        at_most: int | None = None,
+        spilled: Spilled | None = None,
     ) -> Candidate | None:
         """Return a replica with a given cut and as many slots as it holds fast enough.
 
-        None where it breaks memory, the speed limits, or has no path between two stages.
+        With the *spilled* layers of one that stands already, which may be more than its slots need:
+        they leave room for longer requests. None where it breaks memory, the speed limits, or has
+        no path between two stages.
         """
+        if spilled is not None and any(spilled):
+            stands = self._spilled(cut, role, at_most or 1, spilled)
+            if stands is not None:
+                return stands
         slots = self._most_fast(cut, role, at_most)
         if at_most is None and self.costs.problem.objective is Objective.MAX_CONTEXT:
             slots = min(slots, slots_of(self.costs, role))
         return self._candidate(self.costs.group(cut), role, cut, slots) if slots >= 1 else None
+
+    def _spilled(self, cut: Cut, role: Role, slots: int, spilled: Spilled) -> Candidate | None:
+        """Return a replica with given spilled layers; None where they are not what it needs now."""
+        context = self.costs.problem.workload.context_tokens
+        if max_context(self.costs, cut, slots, spilled) < context:
+            return None
+        figures = self.figures.build(cut, slots, spilled)
+        legal = np.flatnonzero(self.figures.is_legal(figures, role)) + 1
+        if role is not Role.PREFILL and not len(legal):
+            return None
+        most = 1 if role is Role.PREFILL else int(legal[-1])
+        return self._with_figures(self.costs.group(cut), role, cut, figures.shortened(most))
 
     def concrete(self, group: Group) -> tuple[int, ...]:
         """Return device rows for *group*: the first of each class."""

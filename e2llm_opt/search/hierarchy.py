@@ -185,6 +185,7 @@ class Hierarchy:
             replica: Candidate | None
             replica = replace(one.replica, cut=cut, group=self._costs.group(cut))
             if not is_alike:
-                replica = self._candidates.at_cut(cut, one.replica.role, one.replica.slots)
+                like = one.replica
+                replica = self._candidates.at_cut(cut, like.role, like.slots, like.spilled)
             found += [] if replica is None else [replica]
         return found

@@ -68,7 +68,7 @@ def actors_of(plan: Plan, problem: Problem, costs: Costs) -> list[Actor]:
                 for stage in replica.stages
             ),
             slots=replica.slots,
-            spilled=tuple(stage.spilled_layers for stage in replica.stages),
+            spilled=replica.spilled,
             max_context_tokens=replica.max_context_tokens,
             rate_per_s=replica.arrival_rate_per_s,
         )
