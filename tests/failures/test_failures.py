@@ -10,15 +10,20 @@ import pytest
 from hypothesis import assume, given, settings
 
 import e2llm_opt
+from e2llm_opt.adapt.regime import Regime
+from e2llm_opt.adapt.worth import Judge
 from e2llm_opt.constraints import Constraints
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.errors import InputError
 from e2llm_opt.failures.failures import FailureTerms, failures
+from e2llm_opt.inventory.device import MemoryKind
 from e2llm_opt.inventory.inventory import Inventory
 from e2llm_opt.inventory.loss import LossKind
 from e2llm_opt.plan.plan import Plan
 from e2llm_opt.planners import planner_named
-from e2llm_opt.problem import Problem, Role
+from e2llm_opt.problem import Objective, Problem, Role
+from e2llm_opt.replan.answer import Replan
+from e2llm_opt.replan.replan import replan
 from e2llm_opt.search.rank_by_simulation import Finals
 from e2llm_opt.search.search import Search
 from e2llm_opt.search.stop import Stop
@@ -230,3 +235,45 @@ def test_a_plan_of_another_inventory_is_matched_by_name_or_refused() -> None:
 
 def test_the_public_name_is_the_function() -> None:
     assert e2llm_opt.failures is failures
+
+
+def spilling() -> tuple[Problem, Plan]:
+    """Return devices with host RAM, and a plan that spills layers for the sake of long requests."""
+    few = cluster(2, 0.002, 3)
+    machines = tuple(
+        replace(
+            device,
+            memory_kind=MemoryKind.DISCRETE,
+            host_memory_bytes=4e9,
+            host_bandwidth_bytes_per_s=5e9,
+            bus_bytes_per_s=1e10,
+        )
+        for device in few.inventory.devices
+    )
+    problem = replace(
+        few,
+        inventory=replace(few.inventory, devices=machines),
+        facts=replace(few.facts, layer_spillable_bytes=2e8),
+        objective=Objective.MAX_CONTEXT,
+    )
+    found = plan(problem, finals=NO_FINALS)
+    assert isinstance(found, Plan)
+    return problem, found
+
+
+def test_layers_that_a_plan_spills_stay_spilled_in_every_command() -> None:
+    """Fewer would do for the slots it has: it would be faster, and another plan."""
+    problem, found = spilling()
+    assert any(any(replica.spilled) for replica in found.replicas)
+    intact = failures(found, problem).intact
+    assert intact.capacity_per_s == pytest.approx(found.predicted.capacity_per_s)
+    assert intact.latency_s == pytest.approx(found.predicted.latency_s)
+    worth = Judge(problem, Regime.of(problem), 3600.0).as_it_is(found)
+    assert worth is not None
+    assert [r.spilled for r in worth.plan.replicas] == [r.spilled for r in found.replicas]
+    assert worth.plan.predicted.latency_s == pytest.approx(found.predicted.latency_s)
+    again = replan(found, problem)
+    assert isinstance(again, Replan)
+    assert (again.recommended, again.moves, again.role_changes) == ("none", (), ())
+    assert again.before is not None
+    assert again.before.capacity_per_s == pytest.approx(found.predicted.capacity_per_s)
