@@ -58,6 +58,7 @@ def main() -> int:
     for time_s, prompt, output in zip(
         arrivals.arrival_s, arrivals.prompt_tokens, arrivals.output_tokens, strict=True
     ):
+        # an orchestrator tells the answer's length later: controller.progress(), .finished()
         controller.observe(float(time_s), int(prompt), int(output))
         decision = controller.decide(float(time_s))
         if decision.action != "stay":

@@ -209,7 +209,7 @@ class Controller:
             choices,
             caution,
         )
-        least_s = 0.01 * (self.plan.predicted.latency_s or 0.0)
+        least_s = max(0.01 * (self.plan.predicted.latency_s or 0.0), 1e-6)
         waits = [(one, np.zeros(0)) for one in choices]
         known, most = 0, len(waits)
         while known < caution.loads:

@@ -172,9 +172,7 @@ def _kept(past: Past) -> Sequence[Request]:
     """Return the last requests: what is unfinished, and what the last move had to wait for."""
     requests, num = past.requests, len(past.requests)
     unfinished = next((k for k, one in enumerate(requests) if not one.is_finished), num)
-    moved = (
-        sum(one.arrival_s < past.plans[-1][0] for one in requests) if len(past.plans) > 1 else num
-    )
+    moved = sum(one.arrival_s < past.plans[-1][0] for one in requests) or num
     return requests[max(min(unfinished, num - BEFORE, moved - BEFORE), 0) :]
 
 

@@ -134,6 +134,7 @@ def test_a_plan_that_has_just_been_taken_still_loads() -> None:
         (900, 900, 600, 900 - 600 + BEFORE),
         (900, 300, 600, 600),
         (900, 900, 100, 900),
+        (900, 900, -5, BEFORE),
         (0, 0, None, 0),
     ],
 )
