@@ -60,6 +60,14 @@ class Front:
         """Return the front as JSON text, fields in a fixed order."""
         return dump_json(self.to_dict())
 
+    @property
+    def heading(self) -> str:
+        """How many plans there are, in words."""
+        num = len(self.plans)
+        if num == 1:
+            return "One plan: none is better in anything"
+        return f"{num} plans, none better than another in everything"
+
     def place_of(self, plan: Plan) -> int | None:
         """Return the index of *plan*, by its replicas; None where it is not on the front."""
         wanted = _shape(plan)

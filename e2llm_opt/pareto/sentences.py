@@ -65,6 +65,8 @@ def sentences(archive: Archive, values: Sequence[Floats], knee: int, how: str) -
     num, every = len(values), len(archive)
     which = f"These are all {num}" if num == every else f"Shown are {num} of the {every}"
     shown_of = f"{which} plans found of which none is better than another in everything; {how}."
+    if every == 1:
+        shown_of = f"Of all plans tried none was better than this one in anything; {how}."
     return (
         _knee(archive.aims, values, knee),
         *_unstable(archive.aims),

@@ -47,7 +47,7 @@ _HEIGHT_IN = {"wide": 2.7, "narrow": 2.4}
 
 def print_front(front: Front, file: IO[str]) -> None:
     """Print *front* as a table, the knee marked, and what it says in words."""
-    head = Text(f"{len(front.plans)} plans, none better than another in everything", style="bold")
+    head = Text(front.heading, style="bold")
     show(file, head, Text(""), _rows(front))
     show(file, *section("What it says", Text("\n".join(f"- {line}" for line in front.explain))))
 

@@ -105,9 +105,8 @@ def _trade(plan: Plan, front: Front) -> dict[str, Any]:
         figures.append({"width": width, "svg": Markup(svg)})  # noqa: S704 - matplotlib escapes
     names = [name.replace("_", " ") for name in front.objectives]
     return {
-        "note": f"{len(front.plans)} plans of which none is better than another in everything. "
-        f"{where}.",
-        "label": f"{names[0]} of {len(front.plans)} plans against {listed(names[1:])}",
+        "note": f"{front.heading}. {where}.",
+        "label": f"{names[0]} of all plans against {listed(names[1:])}",
         "figures": figures,
         "heads": [TITLES[name].replace("\n", " ") for name in front.objectives],
         "rows": list(page_rows(front, marked)),
