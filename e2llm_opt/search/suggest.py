@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from e2llm_opt.cost.costs import costs_of
+from e2llm_opt.inventory.network import graph
 from e2llm_opt.plan.infeasible import Infeasible, Suggestion
 from e2llm_opt.problem import Objective
 from e2llm_opt.search.changes import changes, freed, lower_rate
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from e2llm_opt.problem import Problem
     from e2llm_opt.search.search import Search
 
+_NAMED = 4
+"""Devices that are named one by one."""
 _UNKNOWN = "no plan was found"
 _INTERRUPTED = " (interrupted: not every change was tried)"
 
@@ -74,11 +77,12 @@ def _reason(search: Search, shortage: Shortage, trials: Trials) -> str:
         if shortage.shortfall_bytes == 0:
             return (
                 f"no connected devices can hold the model ({parts}): every stage needs a link to "
-                "the next one, and the last stage a way back to the first"
+                f"the next one, and the last stage a way back to the first{_apart(problem)}"
             )
         return (
             f"not enough memory where it is needed: {parts}; {usable} "
             "are usable in all, but no connected devices hold whole layers that add up"
+            f"{_apart(problem)}"
         )
     free = replace(workload, min_tokens_per_s=0.0, slo_tpot_s=None)
     if trials.is_feasible(replace(problem, workload=free)):
@@ -87,6 +91,21 @@ def _reason(search: Search, shortage: Shortage, trials: Trials) -> str:
             f"with {slots} slot{'s' if slots > 1 else ''} (min_tokens_per_s, slo.tpot_s)"
         )
     return f"the constraints cannot be met: {_constraints(problem)}"
+
+
+def _apart(problem: Problem) -> str:
+    """Return which devices no link joins to the most others; nothing where all are joined."""
+    import networkx as nx  # noqa: PLC0415 - costs 0.1 s
+
+    inventory = problem.inventory
+    hosts = {device.host for device in inventory.devices}
+    parts = [part & hosts for part in nx.weakly_connected_components(graph(inventory))]
+    parts = sorted((part for part in parts if part), key=lambda part: (-len(part), min(part)))
+    names = [d.name for part in parts[1:] for d in inventory.devices if d.host in part]
+    if not names:
+        return ""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"; no link joins {', '.join(names[:_NAMED])}{more} to the others (links)"
 
 
 def _constraints(problem: Problem) -> str:

@@ -278,6 +278,9 @@ def test_unlinked_devices_lack_what_the_larger_one_lacks() -> None:
     lacks = 6 * (GB + CONTEXT * KV_BYTES) - 4 * GB
     assert found.shortfall_bytes == pytest.approx(lacks, abs=3)
     assert "connected" in found.reason
+    assert "no link joins" in found.reason
+    joined = answer("no whole layers add up")
+    assert "no link joins" not in joined.reason
 
 
 def test_the_reason_counts_slots_times_context() -> None:
