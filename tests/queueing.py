@@ -110,11 +110,18 @@ def rungs(
 
 
 def chain(
-    slots: Sequence[Rung], num: int, arrival: float, peak: float = 1.0, nominal: float = math.inf
+    slots: Sequence[Rung],
+    num: int,
+    arrival: float,
+    peak: float = 1.0,
+    nominal: float = math.inf,
+    *,
+    ceiling: float = math.inf,
 ) -> Chain:
     """Return the birth-death chain of slots of *num* servers, summed state by state.
 
-    Of the idle rate that a pool nominally has at least a quarter is left when all slots are taken.
+    Of the idle rate that a pool nominally has at least a quarter is left when all slots are taken;
+    more than *ceiling* is never taken of it.
     """
     most = len(slots)
     rates, blocked, total, held = [], [], 0.0, 0.0
@@ -123,7 +130,7 @@ def chain(
         rates.append(total)
         blocked.append(held)
     weights = [1.0]
-    full = arrival / rates[-1]
+    full = min(arrival / rates[-1], ceiling)
     if nominal < math.inf:
         full = min(full, 1 - 0.25 * (1 - arrival / nominal))
     for n in range(1, _LAST_STATE):
@@ -189,12 +196,16 @@ def overflow(slots: int, erlangs: float) -> float:
 
 
 def all_prefilling(servers: Sequence[Server], arrival: float) -> tuple[float, float]:
-    """Return the wait until one of some MIXED replicas can prefill, and P(none can)."""
+    """Return the wait until one of some MIXED replicas can prefill, and P(none can).
+
+    Above a utilisation of 0.95 no wait grows.
+    """
     slots = [Rung(of=i, step=1 / server.mean_pause_s) for i, server in enumerate(servers)]
-    found = chain(slots, len(servers), arrival)
+    found = chain(slots, len(servers), arrival, ceiling=0.95)
     scv = sum(server.scv for server in servers) / len(servers)
-    rho = arrival / sum(rung.step for rung in slots)
-    return kimura(found.wait, rho, len(servers), scv), found.full
+    most = sum(rung.step for rung in slots)
+    rho = min(arrival / most, 0.95)
+    return kimura(found.wait * arrival / (rho * most), rho, len(servers), scv), found.full
 
 
 def erlang_c_wait(servers: int, service_s: float, arrival: float) -> float:

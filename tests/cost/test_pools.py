@@ -196,6 +196,18 @@ def test_nobody_waits_for_a_kv_cache_while_mixed_replicas_idle(
     assert values[kernel.WAITING] == pytest.approx(0.0, abs=1e-6)
 
 
+def test_a_replica_that_always_prefills_makes_nobody_wait_longer_than_at_95_percent() -> None:
+    """Prompts that vary would take it beyond 0.95: oracle and kernel stop there."""
+    server = Server(tpot_s=[0.001], pause_s=2.0, latency_s=2.0, scv=0.0)
+    waits = []
+    for stretch in (1.03, 1.03125, 1.05):
+        long = [replace(server, busy_s=2.0 * stretch, usable=[1.0])]
+        values, rates = evaluated([], [], long, 0.96875 * capacity_of([server], TOKENS))
+        assert_as_predicted(values, rates, team_of([], [], long, 0.96875))
+        waits.append(values[kernel.WAITING])
+    assert waits == pytest.approx([waits[0]] * 3, rel=1e-4)
+
+
 @given(mixed_pools, loads, st.data())
 def test_longer_prompts_that_vary_and_full_memory_only_lengthen_the_wait(
     both: list[Server], load: float, data: st.DataObject

@@ -7,17 +7,18 @@ import re
 from e2llm_opt.errors import Fault, InputError
 from e2llm_opt.importers.found import Found, FoundLink, host_of, usable_name
 
+_NUMBER = r"\d+(?:\.\d+)?"
 _TITLE = re.compile(
     r"^(?:PING6?|Pinging) (?P<host>[^\s(\[]+)(?: ?[(\[](?P<address>[0-9a-fA-F.:%\w]+)[)\]])?"
 )
 _TIMES = re.compile(
     r"^(?:rtt|round-trip) min/avg/max(?P<spread>/(?:mdev|stddev))? = "
-    r"(?P<min>[\d.]+)/(?P<avg>[\d.]+)/(?P<max>[\d.]+)(?:/(?P<dev>[\d.]+))? ms"
+    rf"(?P<min>{_NUMBER})/(?P<avg>{_NUMBER})/(?P<max>{_NUMBER})(?:/(?P<dev>{_NUMBER}))? ms"
 )
 _WINDOWS = re.compile(
     r"^\s*Minimum = (?P<min>\d+)ms, Maximum = (?P<max>\d+)ms, Average = (?P<avg>\d+)ms"
 )
-_LOSS = re.compile(r"(?P<loss>[\d.]+)% (?:packet )?loss")
+_LOSS = re.compile(rf"(?P<loss>{_NUMBER})% (?:packet )?loss")
 
 
 def read(text: str, where: str, host: str = "") -> Found:
