@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,9 @@ from e2llm_opt.cost import pipeline
 from e2llm_opt.cost.costs import Costs
 from e2llm_opt.cost.cut import position_of
 from e2llm_opt.cost.transfer import kv_transfer
+from e2llm_opt.inventory.link import Link
 from tests.oracles import World, kv_exposed_s, ways
+from tests.search.test_roles import cluster
 from tests.strategies import problems
 
 if TYPE_CHECKING:
@@ -133,6 +136,20 @@ def test_decode_rounds_of_a_pipeline(problem: Problem, random: Random) -> None:
         assert hop == pytest.approx([h for _, h in expected])
         total = float((stage + hop).sum())
         assert max(total, m * pipeline.bottleneck(stage, hop)) == close(found.tpot_s[n - 1])
+
+
+def test_a_hop_back_that_carries_nothing_still_needs_a_way() -> None:
+    """As ``check`` has it, whatever the engine sends."""
+    link = Link(
+        ends=("d00", "d01"), forward_bytes_per_s=1e8, backward_bytes_per_s=1e8, latency_s=1e-4
+    )
+    few = cluster(3, 0.1, 1)
+    silent = replace(few.runtime, returns_tokens=False)
+    problem = replace(few, inventory=replace(few.inventory, links=(link,)), runtime=silent)
+    cuts = ((0, 0, 4), (1, 4, 8)), ((0, 0, 4), (2, 4, 8))
+    for cut, back_s in zip(cuts, (0.0, math.inf), strict=True):
+        _, hop = pipeline.decode_stages(Costs(problem), cut, 1)
+        assert hop[-1] == World(problem).decode_stages(cut, 1, 1)[-1][1] == back_s
 
 
 @given(linked, chances)
