@@ -19,8 +19,6 @@ from e2llm_opt.adapt.stream import MEMORY
 from e2llm_opt.workload.workload import Lengths
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from e2llm_opt.adapt.regime import Estimator
@@ -71,7 +69,7 @@ class Belief(NamedTuple):
         rates = own.rate_per_s * special.gammaincinv(self.num_gaps, rate) / self.num_gaps
         spread = own.prompt.sigma / math.sqrt(self.num_prompts)
         prompts = own.prompt.mean * np.exp(spread * special.ndtri(prompt))
-        outputs = np.exp(self._quantile(output) + own.output.sigma**2 / 2)
+        outputs = np.exp(_quantile(self.log_output, self.weight, output) + own.output.sigma**2 / 2)
         return [
             Regime(
                 rate_per_s=float(rates[k]),
@@ -81,15 +79,12 @@ class Belief(NamedTuple):
             for k in range(num)
         ]
 
-    def _quantile(self, level: Floats) -> Floats:
-        return _quantile(self.log_output, self.weight, level)
 
-
-def belief_of(estimator: Estimator, written: Sequence[float]) -> Belief:
-    """Return what *estimator* has seen, and answers of which some tokens are *written* so far."""
+def belief_of(estimator: Estimator) -> Belief:
+    """Return what *estimator* has seen, answers that are being written among it."""
     gaps, prompt, output = estimator.gaps, estimator.prompt, estimator.output
     answers = Lengths(mean=1.0, cv=output.cv)
-    log_output, weight = _answers(output, answers.sigma, np.asarray(written, np.float64))
+    log_output, weight = _answers(output, answers.sigma, np.array(estimator.written))
     middle = float(_quantile(log_output, weight, np.array([0.5]))[0])
     return Belief(
         regime=Regime(

@@ -21,7 +21,7 @@ class Caution:
         How long a regime is taken to last: what a move saves is counted until then [s].
     least_requests
         Requests of a new regime that are seen before anything is decided. Plans are compared again
-        when there are twice as many, and so on up to 400.
+        when there are twice as many, and so on.
     every_s
         How often plans are compared where nothing abrupt happens [s].
     least_change

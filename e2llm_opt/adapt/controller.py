@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from e2llm_opt.adapt.belief import Belief, belief_of
+from e2llm_opt.adapt.belief import belief_of
 from e2llm_opt.adapt.caution import Caution
+from e2llm_opt.adapt.judge import Judge
 from e2llm_opt.adapt.regime import Estimator, Regime
 from e2llm_opt.adapt.rehearsal import Past, Rehearsal
 from e2llm_opt.adapt.repertoire import Repertoire, shape_of
 from e2llm_opt.adapt.stream import LEAST
-from e2llm_opt.adapt.worth import Judge
 from e2llm_opt.errors import InputError
 from e2llm_opt.plan.plan import Plan
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from e2llm_opt.adapt.belief import Belief
     from e2llm_opt.problem import Problem
 
     Floats = NDArray[np.float64]
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 Action = Literal["stay", "routing", "roles", "plan"]
 
 FINAL: Final = 5
-"""Plans that are tried in all loads, the best ones in two of them."""
+"""Plans that are tried in all loads: the best of those that were tried in fewer."""
 _WORDS: Final = {
     "routing": "other routes",
     "roles": "other roles, no layer moves",
@@ -106,10 +107,7 @@ class Controller:
     @property
     def regime(self) -> Regime:
         """The load as it is estimated."""
-        return self._belief().regime
-
-    def _belief(self) -> Belief:
-        return belief_of(self._estimator, self._estimator.written)
+        return belief_of(self._estimator).regime
 
     def observe(
         self, time_s: float, prompt_tokens: float, output_tokens: float | None = None
@@ -166,42 +164,43 @@ class Controller:
         last_s = max(estimator.last_s, self._ran[-1][0])
         if time_s < last_s:
             raise InputError(f"questions must come in order: {time_s:g} s after {last_s:g} s.")
+        belief = belief_of(estimator)
+        regime = belief.regime
         if time_s == self._ran[-1][0]:
-            return self._stay("a plan was taken at this moment")
+            return self._stay("a plan was taken at this moment", regime)
         if estimator.num_changes > self._num_changes:
             self._num_changes, self._next_num = estimator.num_changes, caution.least_requests
         if estimator.num < caution.least_requests:
-            return self._stay("too few requests of this load have been seen to judge it")
+            return self._stay("too few requests of this load have been seen to judge it", regime)
         is_learning = self._next_num <= estimator.num
         if not is_learning and time_s - self._asked_s < caution.every_s:
-            return self._stay("plans were compared a moment ago")
+            return self._stay("plans were compared a moment ago", regime)
         self._asked_s = time_s
-        belief = self._belief()
-        is_same = self._judged is not None and self._judged.is_near(
-            belief.regime, caution.least_change
-        )
+        is_same = self._judged is not None and self._judged.is_near(regime, caution.least_change)
         if is_same and not is_learning:
-            return self._stay("the load is nearly that under which plans were compared last")
-        self._judged = belief.regime
+            return self._stay(
+                "the load is nearly that under which plans were compared last", regime
+            )
+        self._judged = regime
         while self._next_num <= estimator.num:
             self._next_num *= 2
         return self._compare(time_s, belief)
 
-    def _stay(self, reason: str, gain_s: float = 0.0) -> Decision:
+    def _stay(self, reason: str, regime: Regime, gain_s: float = 0.0) -> Decision:
         return Decision(
             action="stay",
             plan=self.plan,
             reason=reason[0].upper() + reason[1:] + ".",
-            regime=self.regime,
+            regime=regime,
             gain_s=gain_s,
         )
 
     def _compare(self, time_s: float, belief: Belief) -> Decision:
         """Try what could be run from now on, and take the best of it where that saves enough."""
-        caution = self._caution
-        choices = self._choices(belief.regime)
+        caution, regime = self._caution, belief.regime
+        choices = self._choices(regime)
         if not choices:
-            return self._stay(f"no other plan serves {belief.regime}")
+            return self._stay(f"no other plan serves {regime}", regime)
         rehearsal = Rehearsal(
             self._problem,
             Past(time_s, self._estimator.requests, self._ran),
@@ -220,27 +219,27 @@ class Controller:
             waits = waits[:most]
         best, wait_s = waits[0][0], _typical(waits[0][1], least_s)
         stays_s = _typical(rehearsal.waits(None, range(caution.loads)), least_s)
-        gain_s = max(stays_s - wait_s, 0.0) * belief.regime.rate_per_s * caution.horizon_s
-        means = f"{stays_s:.3g} s of waiting become {wait_s:.3g} s at {belief.regime}"
+        gain_s = max(stays_s - wait_s, 0.0) * regime.rate_per_s * caution.horizon_s
+        means = f"{stays_s:.3g} s of waiting become {wait_s:.3g} s at {regime}"
         if stays_s - wait_s <= max(caution.least_gain * stays_s, least_s):
-            return self._stay(f"no plan is so much better: {means}", gain_s)
+            return self._stay(f"no plan is so much better: {means}", regime, gain_s)
         action = _action(best, self.plan)
         self._ran.append((time_s, best))
         return Decision(
             action=action,
             plan=self.plan,
             reason=f"{_WORDS[action].capitalize()}: {means}.",
-            regime=belief.regime,
+            regime=regime,
             gain_s=gain_s,
         )
 
     def _choices(self, regime: Regime) -> list[Plan]:
         """Return other routes and roles of what runs, and all plans, also in their best roles."""
-        judge = Judge(self._problem, regime, self._caution.horizon_s)
+        judge = Judge(self._problem, regime)
         found = [judge.as_it_is(self.plan), judge.best_roles(self.plan)]
         for plan in (*self._plans, *self._replanned(regime)):
             found += [judge.as_it_is(plan), judge.best_roles(plan)]
-        different = {self._runs(one.plan): one.plan for one in found if one is not None}
+        different = {self._runs(one): one for one in found if one is not None}
         different.pop(self._runs(self.plan), None)
         return list(different.values())
 

@@ -10,7 +10,8 @@ from scipy import special
 from e2llm_opt.simulate.cast import Cast, cast_of, costs_for
 from e2llm_opt.simulate.changes import Changes
 from e2llm_opt.simulate.simulate import Simulator
-from e2llm_opt.workload.trace import MAX_TOKENS, Trace
+from e2llm_opt.workload.arrivals import draw_lengths, whole_tokens
+from e2llm_opt.workload.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,8 @@ class Past(NamedTuple):
     requests
         In the order of their arrival.
     plans
-        (since when [s], plan); the last one runs, or will when its replicas have loaded.
+        (since when [s], plan), the first from ever; the last one runs, or will when its replicas
+        have loaded.
     """
 
     now_s: float
@@ -78,20 +80,19 @@ class Rehearsal:
         plans: Sequence[Plan],
         caution: Caution,
     ) -> None:
-        self._problem, self._caution = problem, caution
-        self._horizon_s = caution.horizon_s
+        self._problem, self._caution, self._belief = problem, caution, belief
         kept = _kept(past)
-        self._begin_s = kept[0].arrival_s if kept else past.now_s
-        self._now_s = past.now_s - self._begin_s
-        before = [plan for at_s, plan in past.plans if at_s <= self._begin_s]
-        self._first = before[-1] if before else past.plans[0][1]
-        since = past.plans[len(before) :] if before else past.plans[1:]
-        self._moves = [(at_s - self._begin_s, plan) for at_s, plan in since]
-        self._belief, self._regimes = belief, belief.draw(caution.loads)
         self._num_past = len(kept)
+        begin_s = kept[0].arrival_s if kept else past.now_s
+        self._now_s = past.now_s - begin_s
+        before = [plan for at_s, plan in past.plans if at_s <= begin_s]
+        since = past.plans[len(before) :]
+        self._first = before[-1]
+        self._moves = [(at_s - begin_s, plan) for at_s, plan in since]
+        self._regimes = belief.draw(caution.loads)
+        seen = _Seen.of(kept)
         self._arrivals = [
-            self._drawn(kept, regime, belief.gaps_cv, seed)
-            for seed, regime in enumerate(self._regimes)
+            self._drawn(seen, begin_s, regime, seed) for seed, regime in enumerate(self._regimes)
         ]
         self._costs = costs_for([self._first, *(plan for _, plan in since), *plans], problem)
         self._simulators = [Simulator(self._costs, arrivals) for arrivals in self._arrivals]
@@ -128,44 +129,60 @@ class Rehearsal:
             how=(self._caution.routing, False, 0),
             timeline=cast.timeline,
         )
-        waits = np.nan_to_num(run.waiting_time_s, nan=self._horizon_s)
+        waits = np.nan_to_num(run.waiting_time_s, nan=self._caution.horizon_s)
         is_open = arrivals.arrival_s + waits > self._now_s
-        num = max(self._horizon_s * self._regimes[k].rate_per_s, 1.0)
+        num = max(self._caution.horizon_s * self._regimes[k].rate_per_s, 1.0)
         future = len(waits) - self._num_past
         last = waits[-max(future // 4, 1) :]
         return float(waits[is_open].sum() + max(num - future, 0.0) * last.mean()) / num
 
-    def _drawn(self, kept: Sequence[Request], regime: Regime, cv: float, seed: int) -> Trace:
+    def _drawn(self, seen: _Seen, begin_s: float, regime: Regime, seed: int) -> Trace:
         """Return requests of the past, the rest of their answers drawn, and of the future."""
         gaps, prompts, outputs, rest = (
             np.random.default_rng(s) for s in np.random.SeedSequence([11, seed]).spawn(4)
         )
-        num = int(min(max(self._horizon_s * regime.rate_per_s, 1.0), FUTURE))
-        shape = 1.0 / min(max(cv, 0.1), 5.0) ** 2
+        num = int(min(max(self._caution.horizon_s * regime.rate_per_s, 1.0), FUTURE))
+        shape = 1.0 / min(max(self._belief.gaps_cv, 0.1), 5.0) ** 2
         gap = gaps.gamma(shape, 1.0 / (shape * regime.rate_per_s), num)
-        at_s = np.array([one.arrival_s for one in kept]) - self._begin_s
+        whole = self._whole(seen, regime.output, rest.random(self._num_past))
         return Trace(
-            arrival_s=np.concatenate([at_s, self._now_s + np.cumsum(gap)]),
-            prompt_tokens=_tokens(
-                [one.prompt_tokens for one in kept],
-                _lognormal(regime.prompt, prompts.standard_normal(num)),
+            arrival_s=np.concatenate([seen.arrival_s - begin_s, self._now_s + np.cumsum(gap)]),
+            prompt_tokens=np.concatenate(
+                [whole_tokens(seen.prompt_tokens), draw_lengths(regime.prompt, prompts, num)]
             ),
-            output_tokens=_tokens(
-                self._whole(kept, regime.output, rest.random(len(kept))),
-                _lognormal(regime.output, outputs.standard_normal(num)),
+            output_tokens=np.concatenate(
+                [whole_tokens(whole), draw_lengths(regime.output, outputs, num)]
             ),
         )
 
-    def _whole(self, kept: Sequence[Request], output: Lengths, drawn: Floats) -> Floats:
+    def _whole(self, seen: _Seen, output: Lengths, drawn: Floats) -> Floats:
         """Return the answers of the past; what is unfinished is longer than what there is of it."""
-        written = np.array([one.written_tokens for one in kept])
-        is_before = np.array([one.arrival_s < self._belief.since_s for one in kept])
         sigma = max(output.sigma, 1e-6)
+        is_before = seen.arrival_s < self._belief.since_s
         middle = np.where(is_before, self._belief.log_before, np.log(output.mean) - sigma**2 / 2)
-        z = (np.log(np.maximum(written, 1.0)) - middle) / sigma
+        z = (np.log(np.maximum(seen.written_tokens, 1.0)) - middle) / sigma
         above = -special.ndtri(np.maximum(special.ndtr(-z) * drawn, 1e-300))
-        longer = np.maximum(np.exp(middle + sigma * above), written + 1.0)
-        return np.where([one.is_finished for one in kept], written, longer)
+        longer = np.maximum(np.exp(middle + sigma * above), seen.written_tokens + 1.0)
+        return np.where(seen.is_finished, seen.written_tokens, longer)
+
+
+class _Seen(NamedTuple):
+    """Requests of the past as arrays [N], made once for all loads."""
+
+    arrival_s: Floats
+    prompt_tokens: Floats
+    written_tokens: Floats
+    is_finished: NDArray[np.bool_]
+
+    @staticmethod
+    def of(requests: Sequence[Request]) -> _Seen:
+        """Return *requests* as arrays."""
+        return _Seen(
+            arrival_s=np.array([one.arrival_s for one in requests]),
+            prompt_tokens=np.array([one.prompt_tokens for one in requests]),
+            written_tokens=np.array([one.written_tokens for one in requests]),
+            is_finished=np.array([one.is_finished for one in requests], np.bool_),
+        )
 
 
 def _kept(past: Past) -> Sequence[Request]:
@@ -174,14 +191,3 @@ def _kept(past: Past) -> Sequence[Request]:
     unfinished = next((k for k, one in enumerate(requests) if not one.is_finished), num)
     moved = sum(one.arrival_s < past.plans[-1][0] for one in requests) or num
     return requests[max(min(unfinished, num - BEFORE, moved - BEFORE), 0) :]
-
-
-def _lognormal(lengths: Lengths, normal: Floats) -> Floats:
-    drawn: Floats = lengths.mean * np.exp(lengths.sigma * normal - lengths.sigma**2 / 2)
-    return drawn
-
-
-def _tokens(past: Sequence[float] | Floats, future: Floats) -> NDArray[np.int64]:
-    whole = np.concatenate([np.asarray(past, np.float64), future])
-    tokens: NDArray[np.int64] = np.clip(np.rint(whole), 1, MAX_TOKENS).astype(np.int64)
-    return tokens

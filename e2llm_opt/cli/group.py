@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from typing import Any, Final
 
@@ -68,9 +67,10 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; where there is none, say which one was meant."""
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
-            close = difflib.get_close_matches(args[0], _COMMANDS, n=2)
-            hint = f" Did you mean {' or '.join(close)}?" if close else ""
-            ctx.fail(f"No such command '{args[0]}'.{hint}")
+            from e2llm_opt.loading.validate import nearest
+
+            hint = nearest(args[0], _COMMANDS, 2).capitalize()
+            ctx.fail(f"No such command '{args[0]}'. {hint}".rstrip())
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

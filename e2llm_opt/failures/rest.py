@@ -19,7 +19,7 @@ from e2llm_opt.problem import Role
 from e2llm_opt.search.candidates import Candidates
 from e2llm_opt.search.evaluate import Evaluator
 from e2llm_opt.search.spare import remaining
-from e2llm_opt.search.standing import Standing
+from e2llm_opt.search.standing import Standing, as_planned
 from e2llm_opt.simulate.cast import actors_of, costs_for
 
 if TYPE_CHECKING:
@@ -62,11 +62,7 @@ class Rest:
         actors = actors_of(plan, problem, self._costs)
         self._cuts: tuple[Cut, ...] = tuple(actor.cut for actor in actors)
         self._evaluator = Evaluator(Candidates(self._costs, self._costs.classes.order))
-        candidates = self._evaluator.candidates
-        self.replicas: Replicas = tuple(
-            candidates.at_cut(cut, Role(replica.role), replica.slots, replica.spilled)
-            for cut, replica in zip(self._cuts, plan.replicas, strict=True)
-        )
+        self.replicas: Replicas = as_planned(self._evaluator.candidates, plan, self._cuts)
 
     def kind(self, number: int) -> object:
         """Return what replicas that are alike share."""

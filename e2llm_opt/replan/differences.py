@@ -149,10 +149,9 @@ def workload_of(plan: Plan) -> Workload:
 
 def _stages(costs: Costs, replica: Replica, cut: Any) -> Iterator[Difference]:  # noqa: ANN401
     """Yield which devices and hops of a replica are others by their memory or speed."""
-    spilled = tuple(stage.spilled_layers for stage in replica.stages)
     batch = -(-replica.slots // replica.decode.micro_batches)
-    first = prefill(costs, cut, costs.prompt_tokens, spilled)
-    decode_s, decode_hop_s = decode_stages(costs, cut, batch, spilled)
+    first = prefill(costs, cut, costs.prompt_tokens, replica.spilled)
+    decode_s, decode_hop_s = decode_stages(costs, cut, batch, replica.spilled)
     for j, stage in enumerate(replica.stages):
         then = {
             "memory_bytes": stage.memory_bytes.capacity,

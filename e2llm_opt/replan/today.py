@@ -9,14 +9,13 @@ from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.inventory.digest import inventory_sha256
 from e2llm_opt.plan.plan import OURS
 from e2llm_opt.planners.planner import SearchPlanner
-from e2llm_opt.problem import Role
 from e2llm_opt.replan.differences import has_same_weights, is_noise
 from e2llm_opt.replan.losses import Losses
 from e2llm_opt.replan.way import Ways
 from e2llm_opt.replan.weights import Weights
 from e2llm_opt.search.polish import is_whole
 from e2llm_opt.search.ranking import IMPOSSIBLE
-from e2llm_opt.search.standing import cuts_of
+from e2llm_opt.search.standing import as_planned, cuts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -101,7 +100,8 @@ class Today:
         self.may_use_idle = is_other and all(one.what == "workload" for one in found)
         cuts = cuts_of(costs, plan) if self.is_same_model else ((),) * len(plan.replicas)
         self.cuts = tuple(cut for cut in cuts if cut)
-        self.standing = self._standing(cuts)
+        standing = as_planned(self.evaluator.candidates, plan, cuts)
+        self.standing = tuple(one for one in standing if one is not None)
         self.routed = self._outcome(self.standing)
         self.before = self._as_routed(cuts)
         self.weights = Weights(costs, terms)
@@ -112,18 +112,6 @@ class Today:
         rules = self.search.rules
         self.is_allowed = self.routed is not None and rules.is_obeyed(self.routed)
         self.loss = self.losses.of(self.before if self.is_allowed else None)
-
-    def _standing(self, cuts: Sequence[Cut]) -> tuple[Candidate, ...]:
-        """Return the replicas of the plan that still serve, in their roles, with their slots."""
-        at_cut = self.evaluator.candidates.at_cut
-        found = (
-            at_cut(
-                cut, Role(old.role), None if old.role == Role.PREFILL else old.slots, old.spilled
-            )
-            for cut, old in zip(cuts, self.plan.replicas, strict=True)
-            if cut
-        )
-        return tuple(one for one in found if one is not None)
 
     def _outcome(self, replicas: tuple[Candidate, ...]) -> Outcome | None:
         """Return what *replicas* serve; None where that is nothing."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from e2llm_opt.cost.cut import Cut
     from e2llm_opt.plan.plan import Plan
     from e2llm_opt.search.candidate import Candidate
+    from e2llm_opt.search.candidates import Candidates
     from e2llm_opt.search.evaluate import Evaluator, Outcome
     from e2llm_opt.search.ranking import Key
     from e2llm_opt.search.role_order import Kinds
@@ -156,6 +157,19 @@ def fastest(evaluator: Evaluator, cut: Cut, role: Role) -> Candidate | None:
         return candidates.at_cut(cut, role)
     rates = candidates.figures.rates(cut, role)
     return candidates.at_cut(cut, role, int(rates.argmax()) + 1) if rates.any() else None
+
+
+def as_planned(
+    candidates: Candidates, plan: Plan, cuts: Sequence[Cut]
+) -> tuple[Candidate | None, ...]:
+    """Return the replicas of *plan* on their *cuts*: its roles, slots and spilled layers.
+
+    As many slots as are fast enough; None for one that has no stages or breaks a limit.
+    """
+    return tuple(
+        candidates.at_cut(cut, Role(replica.role), replica.slots, replica.spilled) if cut else None
+        for cut, replica in zip(cuts, plan.replicas, strict=True)
+    )
 
 
 def cuts_of(costs: Costs, plan: Plan) -> tuple[Cut, ...]:

@@ -72,13 +72,18 @@ def draw_arrivals(
     gap[0] = 0.0
     return Trace(
         arrival_s=np.cumsum(gap) / rate,
-        prompt_tokens=_draw(workload.prompt, prompts, num),
-        output_tokens=_draw(workload.output, outputs, num),
+        prompt_tokens=draw_lengths(workload.prompt, prompts, num),
+        output_tokens=draw_lengths(workload.output, outputs, num),
     )
 
 
-def _draw(lengths: Lengths, random: np.random.Generator, num: int) -> Ints:
-    """Draw whole numbers of tokens from a lognormal distribution, or a constant."""
+def draw_lengths(lengths: Lengths, random: np.random.Generator, num: int) -> Ints:
+    """Draw whole numbers of tokens [num] from a lognormal distribution, or a constant."""
     normal = random.standard_normal(num) if lengths.cv > 0 else np.zeros(num)
     drawn = lengths.mean * np.exp(lengths.sigma * normal - lengths.sigma**2 / 2)
-    return np.clip(np.rint(drawn), 1, MAX_TOKENS).astype(np.int64)
+    return whole_tokens(drawn)
+
+
+def whole_tokens(lengths: Floats) -> Ints:
+    """Return *lengths* as whole numbers that a request may have [tokens]."""
+    return np.clip(np.rint(lengths), 1, MAX_TOKENS).astype(np.int64)

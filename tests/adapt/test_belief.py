@@ -53,7 +53,7 @@ def test_unfinished_answers_are_longer_than_what_there_is_of_them(
     outputs: list[float], written: list[float]
 ) -> None:
     estimator = seen(outputs, written)
-    belief = belief_of(estimator, estimator.written)
+    belief = belief_of(estimator)
     mean = float(belief.weight @ belief.log_output)
     spread = math.sqrt(float(belief.weight @ (belief.log_output - mean) ** 2))
     expected, deviation = moments(outputs, written)
@@ -67,7 +67,7 @@ def test_short_answers_that_are_finished_first_do_not_mislead() -> None:
     done = 400.0  # tokens that were written so far, of each
     estimator = seen([x for x in lengths if x <= done], [done for x in lengths if x > done])
     naive = np.mean([x for x in lengths if x <= done])
-    belief = belief_of(estimator, estimator.written)
+    belief = belief_of(estimator)
     assert naive < 350.0
     assert 800.0 < belief.regime.output.mean < 1250.0
 
@@ -88,7 +88,7 @@ def changed(num: int, output: float) -> Estimator:
 
 def test_answers_are_as_likely_as_not_what_they_were_when_only_prompts_are_seen_to_change() -> None:
     estimator = changed(0, 1.0)
-    belief = belief_of(estimator, [])
+    belief = belief_of(estimator)
     before = estimator.output.before
     assert before is not None
     near = np.abs(belief.log_output - before[0]) < 4.0 * before[1]
@@ -101,13 +101,13 @@ def test_answers_are_as_likely_as_not_what_they_were_when_only_prompts_are_seen_
 
 @pytest.mark.parametrize(("num", "share"), [(3, 0.5), (20, 0.1)])
 def test_a_few_answers_of_another_length_are_believed(num: int, share: float) -> None:
-    belief = belief_of(changed(num, 3000.0), [])
+    belief = belief_of(changed(num, 3000.0))
     assert belief.regime.output.mean == pytest.approx(3000.0 * math.exp(0.24), rel=share)
 
 
 def test_loads_that_are_drawn_are_those_that_are_believed() -> None:
     outputs = [150.0 + 10.0 * k for k in range(30)]
-    belief = belief_of(seen(outputs, []), [])
+    belief = belief_of(seen(outputs, []))
     drawn = belief.draw(2000)
     rates = np.array([one.rate_per_s for one in drawn])
     num = 29 + PRIOR  # the first arrival has no gap before it

@@ -21,8 +21,8 @@ from e2llm_opt import (
     plan,
     repertoire,
 )
+from e2llm_opt.adapt.judge import Judge
 from e2llm_opt.adapt.repertoire import shape_of
-from e2llm_opt.adapt.worth import Judge
 from e2llm_opt.search.rank_by_simulation import Finals
 from tests.simulate import small
 
@@ -85,9 +85,9 @@ def test_the_load_of_the_plan_never_makes_it_move() -> None:
 
 def test_a_load_that_the_plan_cannot_serve_makes_it_move() -> None:
     weak = small.plan(("MIXED", small.ON_MAC))
-    alone = Judge(problem(), Regime.of(problem()), 3600.0).best_roles(weak)
+    alone = Judge(problem(), Regime.of(problem())).best_roles(weak)
     assert alone is not None
-    rate = 1.3 * alone.capacity_per_s  # whatever its roles and slots
+    rate = 1.3 * alone.predicted.capacity_per_s  # whatever its roles and slots
     controller = Controller(problem(), weak, plans())
     moves = [d for d in followed(controller, rate, 400) if d.action != "stay"]
     assert 1 <= len(moves) <= 2  # at first the load is taken to be lower than it is
@@ -187,18 +187,20 @@ def test_questions_come_in_order() -> None:
 
 
 def test_a_plan_is_worth_what_it_says_of_its_own_load() -> None:
-    judge = Judge(problem(), Regime.of(problem()), 3600.0)
+    judge = Judge(problem(), Regime.of(problem()))
     worth = judge.as_it_is(planned())
     assert worth is not None
-    assert worth.capacity_per_s == pytest.approx(planned().predicted.capacity_per_s)
-    assert worth.wait_s == pytest.approx(planned().predicted.waiting_time_s)
+    assert worth.predicted.capacity_per_s == pytest.approx(planned().predicted.capacity_per_s)
+    assert worth.predicted.waiting_time_s == pytest.approx(planned().predicted.waiting_time_s)
 
 
-def test_above_its_capacity_a_plan_waits_for_what_piles_up() -> None:
+def test_above_its_capacity_a_plan_is_judged_with_the_capacity_that_it_has() -> None:
     overload = replace(Regime.of(problem()), rate_per_s=4 * planned().predicted.capacity_per_s)
-    worth = Judge(problem(), overload, 1000.0).as_it_is(planned())
+    worth = Judge(problem(), overload).as_it_is(planned())
     assert worth is not None
-    assert worth.wait_s == pytest.approx(0.5 * 1000.0 * 0.75, rel=0.01)
+    assert worth.predicted.stable is False
+    assert worth.predicted.waiting_time_s is None
+    assert worth.predicted.capacity_per_s == pytest.approx(planned().predicted.capacity_per_s)
 
 
 def test_nothing_is_decided_of_a_handful_of_requests() -> None:

@@ -49,7 +49,7 @@ def rehearsal(
     estimator: Estimator, caution: Caution = CAUTION, *, ran: list[tuple[float, Plan]] | None = None
 ) -> Rehearsal:
     past = Past(estimator.last_s, estimator.requests, ran or [(-math.inf, weak())])
-    belief = belief_of(estimator, estimator.written)
+    belief = belief_of(estimator)
     return Rehearsal(small.problem(), past, belief, [weak(), strong()], caution)
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 
 import e2llm_opt
+from e2llm_opt.adapt.judge import Judge
 from e2llm_opt.adapt.regime import Regime
-from e2llm_opt.adapt.worth import Judge
 from e2llm_opt.constraints import Constraints
 from e2llm_opt.cost.costs import costs_of
 from e2llm_opt.errors import InputError
@@ -268,10 +268,10 @@ def test_layers_that_a_plan_spills_stay_spilled_in_every_command() -> None:
     intact = failures(found, problem).intact
     assert intact.capacity_per_s == pytest.approx(found.predicted.capacity_per_s)
     assert intact.latency_s == pytest.approx(found.predicted.latency_s)
-    worth = Judge(problem, Regime.of(problem), 3600.0).as_it_is(found)
+    worth = Judge(problem, Regime.of(problem)).as_it_is(found)
     assert worth is not None
-    assert [r.spilled for r in worth.plan.replicas] == [r.spilled for r in found.replicas]
-    assert worth.plan.predicted.latency_s == pytest.approx(found.predicted.latency_s)
+    assert [r.spilled for r in worth.replicas] == [r.spilled for r in found.replicas]
+    assert worth.predicted.latency_s == pytest.approx(found.predicted.latency_s)
     again = replan(found, problem)
     assert isinstance(again, Replan)
     assert (again.recommended, again.moves, again.role_changes) == ("none", (), ())
