@@ -21,7 +21,7 @@ from e2llm_opt.workload.workload import Lengths
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from e2llm_opt.adapt.regime import Estimator
+    from e2llm_opt.adapt.estimator import Estimator
     from e2llm_opt.adapt.stream import Stream
 
     Floats = NDArray[np.float64]

@@ -10,8 +10,9 @@ import numpy as np
 
 from e2llm_opt.adapt.belief import belief_of
 from e2llm_opt.adapt.caution import Caution
+from e2llm_opt.adapt.estimator import Estimator
 from e2llm_opt.adapt.judge import Judge
-from e2llm_opt.adapt.regime import Estimator, Regime
+from e2llm_opt.adapt.regime import Regime
 from e2llm_opt.adapt.rehearsal import Past, Rehearsal
 from e2llm_opt.adapt.repertoire import Repertoire, shape_of
 from e2llm_opt.adapt.stream import LEAST

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from e2llm_opt.adapt.belief import Belief
     from e2llm_opt.adapt.caution import Caution
-    from e2llm_opt.adapt.regime import Regime, Request
+    from e2llm_opt.adapt.estimator import Request
+    from e2llm_opt.adapt.regime import Regime
     from e2llm_opt.plan.plan import Plan
     from e2llm_opt.problem import Problem
     from e2llm_opt.workload.workload import Lengths

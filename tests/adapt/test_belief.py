@@ -12,7 +12,7 @@ from scipy import integrate, stats
 
 from e2llm_opt import Lengths, Regime
 from e2llm_opt.adapt.belief import UNCHANGED, belief_of
-from e2llm_opt.adapt.regime import Estimator
+from e2llm_opt.adapt.estimator import Estimator
 from e2llm_opt.adapt.stream import PRIOR
 
 PROMPT, OUTPUT = Lengths(mean=500.0, cv=0.5), Lengths(mean=200.0, cv=0.8)

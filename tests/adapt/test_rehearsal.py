@@ -12,7 +12,7 @@ import pytest
 
 from e2llm_opt import Caution, Changes, Regime, Trace, simulate
 from e2llm_opt.adapt.belief import belief_of
-from e2llm_opt.adapt.regime import Estimator, Request
+from e2llm_opt.adapt.estimator import Estimator, Request
 from e2llm_opt.adapt.rehearsal import BEFORE, Past, Rehearsal, _kept
 from tests.simulate import small
 

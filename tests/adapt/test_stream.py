@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from e2llm_opt import InputError, Lengths, Regime
-from e2llm_opt.adapt.regime import KNOWN, Estimator
+from e2llm_opt.adapt.estimator import KNOWN, Estimator
 from e2llm_opt.adapt.stream import LEAST, MEMORY, PRIOR, Stream
 
 START = Lengths(mean=500.0, cv=0.5)
